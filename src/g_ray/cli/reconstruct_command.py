@@ -19,7 +19,7 @@ GROUPS = {
     "calibration": ("calibration", "resize-calibration", "poses", "metric", "distance", "truth"),
     "model": (
         *("model", "weights", "size", "device", "max-memory", "at-once", "precision", "lenses", "fit"),
-        *("near", "far", "refine", "place-by", "fill", "unplaced"),
+        *("near", "far", "refine", "place-by", "stereo", "fill", "unplaced"),
     ),
     "output": (
         *("out", "confidence", "edges", "voxel", "sky", "max-points", "max-tracks"),

@@ -1,4 +1,4 @@
-"""Fill pixels that stereo leaves empty by a network's depth, brought to the scale of the measured ones."""
+"""Fill pixels that stereo leaves empty: by a network's depth at the scale of the measured ones, or unconfirmed ones."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -8,6 +8,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from g_ray.export.reconstructed_view import ReconstructedView
+from g_ray.stereo import DepthMap
 
 MIN_SHARED = 50
 """Pixels with both depths without which a view is not filled."""
@@ -50,6 +51,20 @@ def _fill_view(
         view,
         ray_depth=torch.where(filled, 1 / aligned.clamp_min(1e-9), view.ray_depth),
         confidence=torch.where(filled, confidence, view.confidence),
+        valid=view.valid | filled,
+        filled=filled,
+    )
+
+
+def add_unconfirmed(view: ReconstructedView, depth: DepthMap) -> ReconstructedView:
+    """Fill pixels by the distances that only the sweep network supports."""
+    if depth.candidates is None:
+        return view
+    candidates = depth.candidates.cpu()
+    filled = ~view.valid & (candidates > 0)
+    return replace(
+        view,
+        ray_depth=torch.where(filled, candidates, view.ray_depth),
         valid=view.valid | filled,
         filled=filled,
     )

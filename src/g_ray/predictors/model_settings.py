@@ -38,6 +38,7 @@ ModelName = Literal[
 Precision = Literal["fp32", "bf16", "int8"]
 """Arithmetic of encoder and trunk; heads always compute in float32."""
 PlaceBy = Literal["matches", "network"]
+StereoMethod = Literal["learned", "classical"]
 DEFAULT_MODEL: ModelName = "stereo"
 
 
@@ -72,6 +73,9 @@ class ModelSettings:
     place_by: PlaceBy | None = None
     """network: place photographs by their matches (default, but not of `g-ray evaluate`), by the network's poses where
     these fail, and correct its depth by the matched points; or take poses and depth from the network alone."""
+    stereo: StereoMethod | None = None
+    """stereo: learned searches depth with a small network along the rays of any lens, refines it by comparing patches
+    and lets other photographs confirm it; classical (default) compares patches at all distances."""
     fill: Literal["network"] | None = None
     """stereo: fill pixels without depth by a network's, scaled to the stereo depth and marked in all outputs."""
     unplaced: Literal["network"] | None = None
@@ -111,6 +115,12 @@ class ModelSettings:
             raise ValueError(
                 f"--fill and --unplaced add a network to stereo: leave them out with --model {model}"
             )
+        if self.stereo == "learned" and self.fill is not None:
+            raise ValueError(
+                "--stereo learned fills pixels itself: leave out --fill, or use --stereo classical"
+            )
+        if model != "stereo" and self.stereo is not None:
+            raise ValueError(f"--stereo is for --model stereo: leave it out with --model {model}")
         if model != "network" and self.place_by is not None:
             raise ValueError(f"--place-by is for --model network: leave it out with --model {model}")
         if model == "network" and self.refine:

@@ -18,10 +18,11 @@ from g_ray.export.reconstructed_view import ReconstructedView
 from g_ray.geometry.pose import Pose
 from g_ray.media.view import View
 from g_ray.predictors.anchoring import count_pixels, estimate_matching
-from g_ray.predictors.depth_filling import fill_views
+from g_ray.predictors.depth_filling import add_unconfirmed, fill_views
 from g_ray.predictors.model_settings import ModelSettings
 from g_ray.predictors.network_predictor import NetworkPredictor
 from g_ray.predictors.predictor import Cost, Prior, Progress, SceneInput, ScenePrediction
+from g_ray.predictors.sweep_weights import STEREO_WEIGHTS, load_sweep_network
 from g_ray.runtime.device import choose_device
 from g_ray.runtime.files import atomic_path
 from g_ray.runtime.provenance import read_memory_gib
@@ -32,9 +33,11 @@ from g_ray.stereo import (
     DepthMap,
     SparsePoints,
     StereoOptions,
+    SweepNetwork,
     Uncertainty,
     choose_sources,
     estimate_depths,
+    find_rough_points,
     fuse_points,
 )
 from g_ray.stereo.expected_error import ASSUMED_NOISE_PX
@@ -43,6 +46,8 @@ from g_ray.stereo.sweep import BAND, MAX_HYPOTHESES
 # CPU seconds and bytes, measured on photographs of several sizes (docs: benchmarks).
 SWEEP_SECONDS = 1.1e-7
 """Per pixel, hypothesis and source."""
+NETWORK_SECONDS = 5e-6
+"""Of the sweep network, per pixel and source."""
 BASE_MEMORY = 700 * 2**20
 PHOTO_BYTES = 40
 """Per pixel of the largest photograph: decoded, as floats, and as features."""
@@ -52,6 +57,8 @@ VOLUME_BYTES = 20
 """Per pixel and hypothesis: the cost volume, its aggregation and a copy."""
 MIN_FEATURES = 20
 """Features of a view from which its own reprojection error is known."""
+MIN_POINTS = 20
+"""Points that a typical view must see for them to tell how far the scene is."""
 MEMORY_SHARE = 0.5
 """Share of the machine's memory that simultaneous views may take, unless --max-memory is given."""
 
@@ -73,6 +80,9 @@ class StereoPredictor:
     """Fills pixels that have no depth."""
     unplaced: NetworkPredictor | None = None
     """Places photographs that matching cannot."""
+    network: SweepNetwork | None = None
+    """Finds a depth for every pixel, which is then refined and confirmed; None: all distances are compared."""
+    notes: tuple[str, ...] = ()
 
     @property
     def NAME(self) -> str:
@@ -87,6 +97,12 @@ class StereoPredictor:
             network = NetworkPredictor.from_settings(
                 replace(settings, size=None, max_memory=None, near=None, far=None)
             )
+        sweep, notes = None, ()
+        if settings.stereo == "learned":
+            try:
+                sweep = load_sweep_network()
+            except FileNotFoundError as error:
+                notes = (f"depth is found by the classical sweep: {error}",)
         return StereoPredictor(
             stereo=options,
             refine=settings.refine,
@@ -94,10 +110,14 @@ class StereoPredictor:
             max_memory=settings.max_memory,
             fill=None if settings.fill is None else network,
             unplaced=None if settings.unplaced is None else network,
+            network=sweep,
+            notes=notes,
         )
 
     def describe_settings(self) -> dict[str, Any]:
         settings = {"sfm": asdict(self.sfm), "stereo": asdict(self.stereo), "refine": self.refine}
+        if self.network is not None:
+            settings["network"] = STEREO_WEIGHTS
         if self.fill is not None:
             settings["fill"] = self.fill.describe_settings()
         if self.unplaced is not None:
@@ -110,6 +130,8 @@ class StereoPredictor:
         pairs, matching = estimate_matching([view.camera for view in scene.views], self.sfm)
         sources = min(self.stereo.sources, count - 1)
         sweep = SWEEP_SECONDS * sum(_count_samples(count, sources, self.stereo) for count in pixels)
+        if self.network is not None:
+            sweep = NETWORK_SECONDS * sources * sum(pixels)
         at_once = self._count_at_once(scene)
         fixed_bytes, volume = self._estimate_memory(scene)
         memory = fixed_bytes + at_once * volume
@@ -150,7 +172,7 @@ class StereoPredictor:
             replace(scene.views[i], pose=sparse.poses[i]).limit_size(self.stereo.long_side).to(device)
             for i in placed
         ]
-        points = _collect_sparse_points(sparse, placed)
+        points = self._find_points(scene, views, sparse, placed, keeps_poses)
         progress("uncertainty", 0.0)
         uncertainty = _measure_uncertainty(sparse, placed, views, self.sfm, keeps_poses)
         depths = self._estimate_depths(scene, views, points, work, progress, uncertainty)
@@ -168,6 +190,8 @@ class StereoPredictor:
             predicted = _fill(self.fill, scene, placed, predicted, views)
             filled = sum(int(view.filled.sum()) for view in predicted if view and view.filled is not None)
             figures["share_filled"] = filled / sum(view.camera.width * view.camera.height for view in views)
+        elif self.network is not None:
+            figures["share_filled"] = _measure_unconfirmed(depths)
         sides = [max(camera.width, camera.height) for camera in sparse.cameras]
         figures["long_side_px"] = float(np.median(sides))
         figures["share_with_depth"] = _measure_coverage(depths, views)
@@ -181,7 +205,7 @@ class StereoPredictor:
             sparse,
             cloud,
             figures,
-            sparse.notes,
+            (*self.notes, *sparse.notes),
         )
 
     def _place_views(
@@ -220,6 +244,7 @@ class StereoPredictor:
             None if work is None else StoredDepths(work / "depth" / _hash_geometry(views, points)),
             self._count_at_once(scene),
             uncertainty,
+            self.network,
         )
         knows_poses = all(view.pose is not None for view in scene.views) or (
             scene.rig is not None and scene.rig.place_at_once() is not None
@@ -251,6 +276,24 @@ class StereoPredictor:
                 "no feature of any photograph matches another one, so that nothing can be measured from the network's "
                 "poses: give photographs that overlap, or take all from the network (--model network)"
             )
+
+    def _find_points(
+        self,
+        scene: SceneInput,
+        views: Sequence[View],
+        sparse: SparseScene,
+        placed: Sequence[int],
+        keeps_poses: bool,
+    ) -> SparsePoints | None:
+        """Return points that say where the scene lies: those of matches or, where known poses have hardly any, those
+        at which small images agree. Without either the range is a guess (`guess_range`)."""
+        points = _collect_sparse_points(sparse, placed)
+        typical = 0 if points is None or points.visible is None else int(points.visible.sum(1).median())
+        given = self.stereo.near is not None and self.stereo.far is not None
+        if not keeps_poses or typical >= MIN_POINTS or given:
+            return points
+        rough = find_rough_points(views, self.stereo, self._count_at_once(scene))
+        return rough or points
 
     def load_finished(self, scene: SceneInput, work: Path) -> ScenePrediction | None:
         """Return nothing: depth maps are checked against each other only when all are there."""
@@ -370,7 +413,7 @@ def _fuse(
 
 
 def _make_view(view: View, stereo: View, depth: DepthMap) -> ReconstructedView:
-    return ReconstructedView(
+    made = ReconstructedView(
         view.name,
         stereo.camera.to("cpu"),
         stereo.get_pose().to("cpu"),
@@ -380,6 +423,7 @@ def _make_view(view: View, stereo: View, depth: DepthMap) -> ReconstructedView:
         photo_camera=view.camera,
         expected_error=None if depth.expected_error is None else depth.expected_error.cpu(),
     )
+    return add_unconfirmed(made, depth)
 
 
 def _fill(
@@ -432,6 +476,12 @@ def _summarize_errors(depths: Sequence[DepthMap]) -> dict[str, float]:
     errors = torch.cat(known)[:: max(1, sum(map(len, known)) // 1_000_000)]
     middle, high = errors.quantile(errors.new_tensor([0.5, 0.9])).tolist()
     return {"expected_error": middle, "expected_error_90": high}
+
+
+def _measure_unconfirmed(depths: Sequence[DepthMap]) -> float:
+    """Return the share of pixels whose depth only the sweep network supports."""
+    unconfirmed = sum(int((depth.candidates > 0).sum()) for depth in depths if depth.candidates is not None)
+    return unconfirmed / sum(depth.valid.numel() for depth in depths)
 
 
 def _measure_coverage(depths: Sequence[DepthMap], views: Sequence[View]) -> float:

@@ -24,19 +24,23 @@ if TYPE_CHECKING:
     from g_ray.stereo.sources import choose_range as choose_range
     from g_ray.stereo.sources import choose_sources as choose_sources
     from g_ray.stereo.stereo_driver import estimate_depths as estimate_depths
+    from g_ray.stereo.stereo_driver import find_rough_points as find_rough_points
     from g_ray.stereo.stereo_options import StereoOptions as StereoOptions
     from g_ray.stereo.sweep import sweep_view as sweep_view
+    from g_ray.stereo.sweep_network import SweepNetwork as SweepNetwork
 
 _HOME = {
     "DepthMap": "g_ray.stereo.depth_map",
     "FusedPoints": "g_ray.stereo.consistency",
     "SparsePoints": "g_ray.stereo.depth_map",
     "StereoOptions": "g_ray.stereo.stereo_options",
+    "SweepNetwork": "g_ray.stereo.sweep_network",
     "Uncertainty": "g_ray.stereo.expected_error",
     "check_consistency": "g_ray.stereo.consistency",
     "choose_range": "g_ray.stereo.sources",
     "choose_sources": "g_ray.stereo.sources",
     "estimate_depths": "g_ray.stereo.stereo_driver",
+    "find_rough_points": "g_ray.stereo.stereo_driver",
     "fuse_points": "g_ray.stereo.consistency",
     "sweep_view": "g_ray.stereo.sweep",
 }

@@ -24,7 +24,8 @@ class DepthMap:
     confidence: Float[Tensor, "h w"]  # in [0, 1]; 0 where there is neither a depth nor a candidate
     valid: Bool[Tensor, "h w"]
     candidates: Float[Tensor, "h w"] | None = None
-    """Distances of further pixels, 0 elsewhere: too uncertain for one view to confirm, but not for two."""
+    """Distances of further pixels, 0 elsewhere: too uncertain for one view to confirm, but not for two. Of a checked
+    map: those that only the sweep network supports."""
     expected_error: Float[Tensor, "h w"] | None = None
     """Error to expect relative to the depth, the median of its absolute value; 0 where invalid. None: not known."""
 

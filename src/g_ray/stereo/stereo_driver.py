@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, MutableMapping, Sequence
 from concurrent.futures import as_completed
+from dataclasses import replace
 
 import torch
 
@@ -10,12 +11,18 @@ from g_ray.runtime.interruptible import open_thread_pool
 from g_ray.stereo.consistency import check_consistency
 from g_ray.stereo.depth_map import DepthMap, SparsePoints
 from g_ray.stereo.expected_error import Uncertainty
+from g_ray.stereo.learned_depth import LearnedStereo
 from g_ray.stereo.sources import choose_range, choose_sources
 from g_ray.stereo.stereo_options import DEFAULTS, StereoOptions
 from g_ray.stereo.sweep import sweep_view
+from g_ray.stereo.sweep_network import SweepNetwork
 
 ROUGH_SIDE, ROUGH_POINTS = 128, 500
 """Long side of the images of a first pass, and points that it keeps per view, where no points are given."""
+MIN_ROUGH_SHARE = 0.02
+"""Share of the pixels of a first pass that must agree for its points to count: of noise, some agree by chance."""
+MIN_KEPT, UNCONFIRMED = 0.3, 0.1
+"""Confidence of the network from which a depth that no view confirms is kept as a candidate, and what is left of it."""
 
 
 def estimate_depths(
@@ -26,6 +33,7 @@ def estimate_depths(
     finished: MutableMapping[int, DepthMap] | None = None,
     at_once: int = 1,
     uncertainty: Uncertainty | None = None,
+    network: SweepNetwork | None = None,
 ) -> list[DepthMap]:
     """Estimate a depth map for every view, each checked against the others.
 
@@ -34,15 +42,16 @@ def estimate_depths(
     small images finds out where the scene lies. `progress` is called with the number of views done. Depth maps in
     `finished`, by the index of their view, are not computed again, and new ones are put there. On a CPU, `at_once`
     views are swept at the same time, on one core each. `uncertainty` of poses and features decides on the errors to
-    expect; without it poses count as exact.
+    expect; without it poses count as exact. With a `network` its estimate is what is refined and checked, and what the
+    other views do not confirm of it is left as `candidates`.
     """
     if len(views) < 2:
         raise ValueError(f"{len(views)} views: stereo needs at least two views of the same scene")
     views = [view.limit_size(options.long_side) for view in views]
     if points is None and (options.near is None or options.far is None):
-        points = _find_rough_points(views, options, at_once)
+        points = find_rough_points(views, options, at_once)
     sources = choose_sources(views, points, options)
-    return _estimate(views, points, sources, options, at_once, progress, finished, uncertainty)
+    return _estimate(views, points, sources, options, at_once, progress, finished, uncertainty, network)
 
 
 def _estimate(
@@ -54,12 +63,17 @@ def _estimate(
     progress: Callable[[int], None] | None = None,
     finished: MutableMapping[int, DepthMap] | None = None,
     uncertainty: Uncertainty | None = None,
+    network: SweepNetwork | None = None,
 ) -> list[DepthMap]:
+    learned = None if network is None else LearnedStereo.prepare(network, views)
+
     def sweep(index: int) -> DepthMap:
         if not sources[index]:
             return _make_empty(views[index])
+        view, others = views[index], [views[j] for j in sources[index]]
         near, far = choose_range(views, points, index, options)
-        return sweep_view(views[index], [views[j] for j in sources[index]], near, far, options)
+        start = None if learned is None else learned.estimate(index, sources[index], near, far, view.size)
+        return sweep_view(view, others, near, far, options, start)
 
     # Stored maps are unchecked: consistency depends on the maps of all views, so it is computed at the end.
     depths = {}
@@ -74,7 +88,21 @@ def _estimate(
         if progress is not None:
             progress(len(depths))
     ordered = [depths[index] for index in range(len(views))]
-    return check_consistency(views, ordered, sources, options, uncertainty=uncertainty)
+    checked = check_consistency(views, ordered, sources, options, uncertainty=uncertainty)
+    if network is None:
+        return checked
+    return [_keep_unconfirmed(*maps) for maps in zip(ordered, checked, strict=True)]
+
+
+def _keep_unconfirmed(found: DepthMap, checked: DepthMap) -> DepthMap:
+    """Keep what only the network supports as candidates, with a low confidence."""
+    merged = found.merge_candidates()
+    kept = merged.valid & ~checked.valid & (found.confidence >= MIN_KEPT)
+    return replace(
+        checked,
+        candidates=torch.where(kept, merged.ray_depth, 0.0),
+        confidence=torch.where(kept, UNCONFIRMED * found.confidence, checked.confidence),
+    )
 
 
 def _sweep_at_once(
@@ -101,8 +129,13 @@ def _sweep_at_once(
         torch.set_num_threads(threads)
 
 
-def _find_rough_points(views: Sequence[View], options: StereoOptions, at_once: int) -> SparsePoints | None:
-    """Points of a first pass over small images and a wide range, which then limit the range and choose the sources."""
+def find_rough_points(
+    views: Sequence[View], options: StereoOptions = DEFAULTS, at_once: int = 1
+) -> SparsePoints | None:
+    """Find points by a first pass over small images and all distances; they limit the range and choose the sources.
+
+    None if views agree on too few pixels for a range.
+    """
     small = [view.limit_size(ROUGH_SIDE) for view in views]
     depths = _estimate(small, None, choose_sources(small, None, options), options, at_once)
     found = []
@@ -111,8 +144,9 @@ def _find_rough_points(views: Sequence[View], options: StereoOptions, at_once: i
         local = rays * depth.ray_depth[depth.valid][:, None]
         points = local @ view.get_pose().rotation.to(local).mT + view.get_pose().translation.to(local)
         found.append(points[:: max(1, len(points) // ROUGH_POINTS)])
-    positions = torch.cat(found)
-    return SparsePoints(positions) if len(positions) else None
+    agreeing = sum(int(depth.valid.sum()) for depth in depths)
+    enough = agreeing >= MIN_ROUGH_SHARE * sum(depth.valid.numel() for depth in depths)
+    return SparsePoints(torch.cat(found)) if enough else None
 
 
 def _make_empty(view: View) -> DepthMap:

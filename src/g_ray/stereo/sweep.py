@@ -11,6 +11,7 @@ from torch.nn.functional import interpolate
 
 from g_ray.media.view import View
 from g_ray.stereo.depth_map import DepthMap
+from g_ray.stereo.learned_depth import LearnedDepth
 from g_ray.stereo.matching import NO_SCORE, Patches, SourceImage, aggregate_costs, average_best, average_boxes
 from g_ray.stereo.stereo_options import DEFAULTS, StereoOptions
 from g_ray.stereo.warp import Trajectories
@@ -30,6 +31,8 @@ ANCHOR = 0.15
 """Refinement: score that it costs to leave the aggregated estimate by one step, and four times that by two."""
 BAND = 8
 """Steps tried at full resolution to either side of a half-resolution estimate."""
+SURE, POSSIBLE = 0.3, 0.05
+"""Confidence of the network from which one other view may confirm a depth, and from which two may."""
 NEARBY = ((0, 2), (0, -2), (2, 0), (-2, 0))
 """Offsets of pixels whose estimates a pixel may take over, if its score improves by PROPAGATION_MARGIN."""
 PROPAGATION_MARGIN = 0.02
@@ -51,11 +54,13 @@ def sweep_view(
     near: float,
     far: float,
     options: StereoOptions = DEFAULTS,
+    learned: LearnedDepth | None = None,
 ) -> DepthMap:
     """Estimate the ray distance of every pixel of a view, between `near` and `far` (which may be infinite).
 
     Views may be of any camera models and sizes. A large sweep runs at half resolution first and at full resolution
-    in a band around the result. What cannot be judged from one view's own scores is left to `check_consistency`.
+    in a band around the result; with a `learned` estimate only next to that. What cannot be judged from one view's own
+    scores is left to `check_consistency`.
     """
     if not sources:
         raise ValueError(
@@ -67,6 +72,9 @@ def sweep_view(
     low, high = 1 / far, 1 / near
     fine = SweepScorer.make(reference, sources, options)
     count = fine.count_hypotheses(low, high)
+    if learned is not None:
+        step = (high - low) / (max(MIN_HYPOTHESES, min(MAX_HYPOTHESES, count)) - 1)
+        return _refine_learned(fine, learned, step, options)
     start = torch.full_like(fine.gray, low)
     if fine.gray.numel() * min(count, MAX_HYPOTHESES) * len(sources) <= options.full_volume:
         count = max(MIN_HYPOTHESES, min(MAX_HYPOTHESES, count))
@@ -137,6 +145,26 @@ def _solve_band(
     index = _pick_best(aggregate_costs(volume, scorer.gray, options, base))
     # Uniqueness is a matter of the whole range, so that the first estimate's support counts.
     return Estimate(start + index * step, support)
+
+
+def _refine_learned(
+    scorer: "SweepScorer", learned: LearnedDepth, step: float, options: StereoOptions
+) -> DepthMap:
+    """Refine a network's estimate where patches correlate there, and keep it as a candidate where they do not.
+
+    A wider search, or aggregation around the estimate, makes it worse: the network has seen more than patches.
+    """
+    inverse, score = scorer.refine(learned.inverse, step)
+    matches = scorer.usable & (score >= options.min_score) & (inverse > 0)
+    valid = matches & (learned.confidence >= SURE)
+    candidate = scorer.usable & ~valid & (learned.confidence >= POSSIBLE)
+    distance = 1 / torch.where(matches, inverse, learned.inverse).clamp_min(1e-12)
+    return DepthMap(
+        torch.where(valid, distance, 0.0),
+        torch.where(valid | candidate, learned.confidence, 0.0),
+        valid,
+        torch.where(candidate, distance, 0.0),
+    )
 
 
 @dataclass(frozen=True, eq=False)

@@ -66,7 +66,6 @@ RECIPES: dict[str, Family] = {
     "recon-mixture-stage1": Family(reconstruction_recipes.mixture_stage1),
     "recon-mixture-stage2": Family(reconstruction_recipes.mixture_stage2),
     "stereo-rooms": Family(stereo_recipes.rooms),
-    "stereo-more-rooms": Family(stereo_recipes.more_rooms),
 }
 
 

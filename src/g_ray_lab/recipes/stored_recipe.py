@@ -6,9 +6,10 @@ from typing import Any
 from g_ray.models.weights import read_recipe_document
 from g_ray_lab.recipes.nvs_recipes import NVSRecipe
 from g_ray_lab.recipes.reconstruction_recipes import ReconstructionRecipe
-from g_ray_lab.recipes.stereo_recipes import StereoData, StereoRecipe
+from g_ray_lab.recipes.stereo_recipes import StereoRecipe
 from g_ray_lab.sources.nvs_settings import NVS_DATA, NVSData
 from g_ray_lab.sources.reconstruction_settings import RECONSTRUCTION_DATA, ReconstructionData
+from g_ray_lab.sources.stereo_settings import StereoData
 from g_ray_lab.training.recipe import CurveRecipe, Recipe
 
 KINDS: dict[str, type[Recipe]] = {

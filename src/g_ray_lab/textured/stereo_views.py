@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -16,10 +15,8 @@ from g_ray.media.view import View
 from g_ray.stereo.sweep_network import Sight
 from g_ray_lab.sources.batches import BatchSource, RecentCache
 from g_ray_lab.sources.draws import HELD_OUT, SPLITS, check_draws
+from g_ray_lab.sources.stereo_settings import StereoData
 from g_ray_lab.textured.stereo_rooms import StereoPictures, StereoRoom, draw_rotation, draw_textures
-
-if TYPE_CHECKING:
-    from g_ray_lab.recipes.stereo_recipes import StereoData
 
 POSE_NOISE_PX = 0.5
 """Largest deviation of the directions that poses give their pixels."""
@@ -66,7 +63,7 @@ class StereoBatch:
 class StereoViews(BatchSource[StereoBatch]):
     """An endless stream of references in `distinct` rooms, each with other sources, errors and colors every time."""
 
-    settings: "StereoData"
+    settings: StereoData
     seed: int = 0
     split: str = "train"
     rooms: RecentCache[StereoRoom] = field(

@@ -22,6 +22,7 @@ from g_ray.geometry.pose import Pose
 from g_ray.media.view import View
 from g_ray.predictors.predictor import SceneInput
 from g_ray.predictors.stereo_predictor import StereoPredictor
+from g_ray.sfm import SfMOptions
 from g_ray.stereo import StereoOptions
 
 WIDTH, HEIGHT, VIEWS = 240, 180, 6
@@ -196,13 +197,53 @@ def test_photographs_that_share_nothing(capture, tmp_path, capsys):
     write_cameras(tmp_path / "c.json", [View(f"{name}.png", camera) for name in ("a", "b")])
     assert main([*words, "--calibration", str(tmp_path / "c.json")]) == 2
     assert "share nothing" in capsys.readouterr().err
-    # Known poses do not help: how far the scene is would be a guess.
+    # Known poses do not help: a sweep over all distances finds none at which the photographs agree.
     poses = {name: Pose.look_at([x, 0.0, 0.0], [x, 0.0, 1.0]) for name, x in (("a", 0.0), ("b", 0.2))}
     write_cameras(tmp_path / "p.json", [View(f"{name}.png", camera, pose) for name, pose in poses.items()])
     started = time.process_time()
     assert main([*words, "--calibration", str(tmp_path / "p.json"), "--out", str(tmp_path / "q")]) == 2
     assert "no feature of any photograph matches another one" in capsys.readouterr().err
     assert time.process_time() - started < 5 and not (tmp_path / "q" / "result.json").exists()
+
+
+def test_learned_stereo_marks_what_no_view_confirms(capture, tmp_path):
+    pytest.importorskip("g_ray_weights")
+    assert run(capture, tmp_path / "out", "--metric", "--stereo", "learned", "--size", "96") == 0
+    result = read_reconstruction(tmp_path / "out")
+    right = confirmed = 0
+    for view, truth in zip(result.views, torch.load(capture / "depths.pt", weights_only=True), strict=True):
+        assert view.filled is not None and not bool((view.filled & ~view.valid).any())
+        assert not bool(view.filled.any()) or float(view.confidence[view.filled].max()) <= 0.1
+        kept = view.valid & ~view.filled
+        confirmed += int(kept.sum())
+        true_depth = torch.nn.functional.interpolate(truth[None, None], view.ray_depth.shape)[0, 0]
+        right += int(((view.ray_depth / true_depth - 1).abs() < 0.1)[kept].sum())
+    assert right > 0.7 * confirmed > 0.1 * VIEWS * 96 * 72
+    assert 0 < result.quality["share_filled"] < 1
+
+
+def test_without_weights_stereo_is_classical_and_says_so(capture, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr("g_ray.models.weights.DISTRIBUTION", "weights-that-nobody-installed")
+    assert run(capture, tmp_path / "out", "--metric", "--stereo", "learned", "--size", "64") == 0
+    said = capsys.readouterr().out
+    assert "depth is found by the classical sweep" in said and "pip install" in said
+    assert all(view.filled is None for view in read_reconstruction(tmp_path / "out").views)
+
+
+def test_known_poses_need_no_features(capture):
+    """With four features a photograph none match: how far the scene is comes from a sweep over all distances."""
+    views = read_cameras(capture / "cameras.json")[:4]
+    scene = SceneInput([replace(view, image=load_photo(capture / "photos" / view.name)) for view in views])
+    predictor = StereoPredictor(SfMOptions(max_features=4), StereoOptions(long_side=120))
+    found = predictor.predict(scene)
+    assert found.sparse is not None and not len(found.sparse.points) and found.keeps_poses
+    true_depth = torch.load(capture / "depths.pt", weights_only=True)[:4]
+    errors = []
+    for view, truth in zip(found.views, true_depth, strict=True):
+        assert view is not None
+        small = torch.nn.functional.interpolate(truth[None, None], view.ray_depth.shape)[0, 0]
+        errors.append((view.ray_depth / small - 1).abs()[view.valid])
+    assert len(torch.cat(errors)) > 100 and float(torch.cat(errors).median()) < 0.1
 
 
 def load_photo(path):

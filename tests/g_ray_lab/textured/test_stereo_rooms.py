@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from g_ray.geometry.pose import Pose
-from g_ray_lab.recipes.stereo_recipes import StereoData
+from g_ray_lab.sources.stereo_settings import StereoData
 from g_ray_lab.textured.stereo_rooms import TEXTURE_PX, TEXTURES, StereoRoom
 from g_ray_lab.textured.stereo_views import StereoViews
 

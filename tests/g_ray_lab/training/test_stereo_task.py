@@ -6,7 +6,8 @@ import pytest
 import torch
 
 from g_ray.models.weights import read_weights
-from g_ray_lab.recipes.stereo_recipes import StereoData, rooms
+from g_ray_lab.recipes.stereo_recipes import rooms
+from g_ray_lab.sources.stereo_settings import StereoData
 from g_ray_lab.textured.stereo_rooms import TEXTURE_PX, TEXTURES
 from g_ray_lab.training.engine import train
 from g_ray_lab.training.recipe import Run, Schedule
