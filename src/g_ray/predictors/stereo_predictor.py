@@ -231,10 +231,7 @@ class StereoPredictor:
         figures: dict[str, Any] = {}
         check = check_lenses(sparse, self.sfm)
         if check is not None:
-            figures["lens"] = asdict(check) | {
-                "contradicts": check.contradicts,
-                "undecided": check.undecided,
-            }
+            figures["lens"] = asdict(check) | {"undecided": check.undecided}
         if keeps_poses:
             figures["pose_excess_px"] = measure_excess_px(sparse, self.sfm)
         return figures

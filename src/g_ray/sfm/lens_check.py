@@ -27,12 +27,15 @@ from g_ray.sfm.workspace import convert_pose
 MAX_POINTS = 2000
 MIN_POINTS = 40
 """Fewest points from which lenses can be judged."""
-CLEAR = 0.95
+CLEAR = 0.97
 """Share of the error that a better lens leaves, at most …"""
 CERTAIN = 3.0
 """… and how many standard errors the mean improvement of a track is above 0, at least."""
 MIN_CHANGE = 0.02
 """Smallest shift of rays, relative to the field of view, that is worth a warning."""
+MIN_DEVIATION, MAX_DISAGREEMENT, MIN_CERTAINTY = 0.06, 0.4, -0.5
+"""A focal length is also wrong if both halves find one on the same side of it, by the logarithm at least so far away,
+and differ by at most this share of that distance, and the errors are not larger."""
 TELLING = 0.1
 """Largest relative difference of focal lengths that fit equally well, if photographs can tell the focal length."""
 CLIP_PX = 4.0
@@ -48,8 +51,6 @@ FREE = {
 PARTS = ("focal_length", "principal_point", "extra_params")
 HYPOTHESES = (PARTS[:1], ("focal_length", "extra_params"), PARTS[:2], PARTS)
 """Parts of a lens that are free, from simple to general: few photographs tell one number, but not eight."""
-SIMPLER = 1.03
-"""Error of a simpler lens, relative to that of the best, up to which it is preferred."""
 
 
 @dataclass(frozen=True)
@@ -69,12 +70,8 @@ class LensCheck:
     """Largest shift of rays of that lens, over the image and less a rotation, relative to the field of view."""
     spread: float
     """Largest ratio of focal lengths that fit equally well."""
-
-    @property
-    def contradicts(self) -> bool:
-        """Whether another lens fits clearly better."""
-        better = self.free_px < CLEAR * self.given_px and self.certainty > CERTAIN
-        return better and self.change > MIN_CHANGE
+    contradicts: bool
+    """Whether another lens fits clearly better."""
 
     @property
     def undecided(self) -> bool:
@@ -86,12 +83,42 @@ class LensCheck:
 class _Fit:
     """Lenses that fit each half of the tracks, and the errors of each half's points with those of the other one."""
 
+    free: Sequence[str]
     lenses: tuple[tuple[Camera, ...], tuple[Camera, ...]]
     errors_px: Float[Tensor, "held"]
 
-    def average_focal(self, index: int) -> float:
-        first, second = (float(lenses[index].params[0]) for lenses in self.lenses)
-        return math.sqrt(max(first * second, 1e-12))
+    def compare(self, scene: SparseScene, given: "_Fit", spread: float) -> LensCheck:
+        """Compare with the lenses as given."""
+        gain = given.errors_px - self.errors_px
+        given_px, free_px = float(given.errors_px.mean()), float(self.errors_px.mean())
+        certainty = float(gain.mean() / gain.std().clamp_min(1e-9)) * math.sqrt(len(gain))
+        changes = [
+            min(measure_change(scene.cameras[index], lenses[index]) for lenses in self.lenses)
+            for index in scene.registered
+        ]
+        most = scene.registered[int(np.argmax(changes))]
+        focal = float(scene.cameras[most].params[0])
+        off = [math.log(max(float(lenses[most].params[0]), 1e-9) / focal) for lenses in self.lenses]
+        better = free_px < CLEAR * given_px and certainty > CERTAIN and max(changes) > MIN_CHANGE
+        # Distortion may take the place of a focal length, so that two halves agree by chance.
+        found = "extra_params" not in self.free and certainty > MIN_CERTAINTY and _agree(*off)
+        return LensCheck(
+            given_px,
+            free_px,
+            len(gain),
+            certainty,
+            focal,
+            focal * math.exp(sum(off) / 2),
+            max(changes),
+            max(spread, math.exp(max(*off, 0.0) - min(*off, 0.0)) if len(self.free) == 1 else 1.0),
+            better or found,
+        )
+
+
+def _agree(one: float, other: float) -> bool:
+    """Whether logarithmic deviations of the focal length are far from 0, and close to each other."""
+    nearest, middle = min(abs(one), abs(other)), abs(one + other) / 2
+    return one * other > 0 and nearest > MIN_DEVIATION and abs(one - other) <= MAX_DISAGREEMENT * middle
 
 
 def check_lenses(scene: SparseScene, options: SfMOptions) -> LensCheck | None:
@@ -102,29 +129,16 @@ def check_lenses(scene: SparseScene, options: SfMOptions) -> LensCheck | None:
         return None
     half = choose_held_out(len(chosen.points), 0.5, options.seed)
     given = _fit(chosen, models, half, (), options)
-    free = [fit for parts in HYPOTHESES if (fit := _fit(chosen, models, half, parts, options)) is not None]
-    if given is None or not free:
+    if given is None:
         return None
-    means = [float(fit.errors_px.mean()) for fit in free]
-    fitting = [fit for fit, mean in zip(free, means, strict=True) if mean <= SIMPLER * min(means)]
-    best = fitting[0]
-    gains = [given.errors_px - fit.errors_px for fit in fitting]
-    changes = [
-        min(measure_change(scene.cameras[index], lenses[index]) for lenses in best.lenses)
-        for index in scene.registered
-    ]
-    most = scene.registered[int(np.argmax(changes))]
-    focal = float(scene.cameras[most].params[0])
-    lengths = (focal, *(float(lenses[most].params[0]) for lenses in free[0].lenses))
-    return LensCheck(
-        float(given.errors_px.mean()),
-        float(best.errors_px.mean()),
-        len(given.errors_px),
-        max(float(gain.mean() / gain.std().clamp_min(1e-9)) * math.sqrt(len(gain)) for gain in gains),
-        focal,
-        best.average_focal(most),
-        max(changes),
-        max(lengths) / max(min(lengths), 1e-9),
+    checks: list[LensCheck] = []
+    for parts in HYPOTHESES:
+        if (fit := _fit(chosen, models, half, parts, options)) is not None:
+            checks.append(fit.compare(scene, given, checks[0].spread if checks else 1.0))
+    # The most certain lens that contradicts is named, else the simplest.
+    contradicting = [check for check in checks if check.contradicts]
+    return (
+        max(contradicting, key=lambda check: check.certainty) if contradicting else next(iter(checks), None)
     )
 
 
@@ -144,7 +158,7 @@ def _fit(
         except ValueError:  # few points at the rim let the distortion fold back
             return None
         lenses.append(adjusted.cameras)
-    return _Fit((lenses[0], lenses[1]), torch.cat(errors))
+    return _Fit(free, (lenses[0], lenses[1]), torch.cat(errors))
 
 
 def measure_change(one: Camera, other: Camera) -> float:
