@@ -160,7 +160,9 @@ def _describe_lens(figures: dict[str, Any]) -> str:
         return "The calibration is taken as given: nothing here has checked it."
     errors = "both halves of the features find it"
     if lens["free_px"] < lens["given_px"]:
-        errors = f"error of features that it was not fitted to {lens['free_px']:.2f} px instead of {lens['given_px']:.2f}"
+        errors = (
+            f"error of features not used for it {lens['free_px']:.2f} px instead of {lens['given_px']:.2f}"
+        )
     focal = f"{lens['better_px']:.0f} px instead of {lens['focal_px']:.0f}"
     if lens["contradicts"]:
         moved = abs(math.log(lens["better_px"] / lens["focal_px"])) > FOCAL_CHANGE

@@ -35,7 +35,7 @@ CLEARLY_RIGHT = 0.02
 """Median error up to which a result should be called good."""
 MIN_SHARE = 0.2
 """Share of pixels with depth from which a result should be called good."""
-SAMPLES = 400
+SAMPLES = 200
 """Pixels per run that the reliability diagram takes."""
 
 
@@ -118,12 +118,19 @@ def benchmark_verdicts(out: Path, data: Path | None, progress: Callable[[str], N
             file.write(json.dumps(row, ensure_ascii=False) + "\n")
         rows.append(row)
         progress(f"{case.name}: {row['grade']}, {row['limit']}")
-    write_atomically(out / "verdicts.md", format_verdicts(rows) + "\n" + format_reliability(rows))
+    write_results(out, rows)
+
+
+def write_results(out: Path, rows: Sequence[dict[str, Any]]) -> None:
+    """Write the counts, a line per case, and the reliability of expected errors as a table and as a picture."""
+    write_atomically(out / "counts.md", format_counts(rows))
+    write_atomically(out / "verdicts.md", format_verdicts(rows))
+    write_atomically(out / "reliability.md", format_reliability(rows))
     draw_reliability(rows, out / "reliability.png")
 
 
-def format_verdicts(rows: Sequence[dict[str, Any]]) -> str:
-    """Format the counts, for the cases on which limits were chosen and for the others, and a line per case."""
+def format_counts(rows: Sequence[dict[str, Any]]) -> str:
+    """Format the counts of the cases on which limits were chosen, and of the others."""
     lines = [
         "| cases | runs | false good | right results | false alarms | CPU s |",
         "|---|---|---|---|---|---|",
@@ -133,8 +140,12 @@ def format_verdicts(rows: Sequence[dict[str, Any]]) -> str:
         counts = (len(part), *(sum(map(test, part)) for test in (is_false_good, is_right, is_false_alarm)))
         seconds = f"{sum(row['cpu_s'] for row in part):.0f}"
         lines.append("| " + " | ".join((title, *map(str, counts), seconds)) + " |")
-    lines += [
-        "",
+    return "\n".join(lines) + "\n"
+
+
+def format_verdicts(rows: Sequence[dict[str, Any]]) -> str:
+    """Format a line per case."""
+    lines = [
         "| case | kind | grade | true error | expected | pixels | CPU s | what the user reads |",
         "|---|---|---|---|---|---|---|---|",
     ]

@@ -123,7 +123,7 @@ class Verdicts:
     """Verdicts against the truth: rooms and real photographs with right and wrong lenses, poses, steps and mixtures."""
 
     out: Path
-    """Folder for rows.jsonl, verdicts.md and reliability.png; finished cases there are not run again."""
+    """Folder for rows.jsonl, tables and reliability.png; finished cases there are not run again."""
     data: Path | None = None
     """Folder of the dataset real-small; without it there are rendered rooms alone."""
 

@@ -13,6 +13,7 @@ from g_ray_lab.bench.bench_verdicts import (
     collect_reliability,
     compare_depth,
     draw_reliability,
+    format_counts,
     format_reliability,
     format_verdicts,
     is_false_alarm,
@@ -83,8 +84,9 @@ def test_false_verdicts_are_counted():
     ]
     assert [is_false_good(row) for row in rows] == [False, True, True, False, False, False]
     assert [is_false_alarm(row) for row in rows] == [False, False, False, True, False, False]
-    text = format_verdicts(rows)
+    text = format_counts(rows)
     assert "| limits chosen on | 1 | 0 | 1 | 1 | 2 |" in text and "| others | 5 | 2 | 1 | 0 | 10 |" in text
+    text = format_verdicts(rows)
     assert "good **(false)**" in text and "partial (false alarm)" in text
 
 
