@@ -177,7 +177,8 @@ class StereoPredictor:
         uncertainty = _measure_uncertainty(sparse, placed, views, self.sfm, keeps_poses)
         depths = self._estimate_depths(scene, views, points, work, progress, uncertainty)
         progress("fusion", 0.0)
-        cloud = _fuse(views, depths, points, placed, scene.views, self.stereo)
+        sources = choose_sources(views, points, self.stereo, uncertainty)
+        cloud = _fuse(views, depths, sources, placed, scene.views, self.stereo)
         # Results are in the order of the input: views that could not be placed stay None.
         predicted: list[ReconstructedView | None] = [None] * len(scene.views)
         for i, view, depth in zip(placed, views, depths, strict=True):
@@ -261,10 +262,7 @@ class StereoPredictor:
         figures: dict[str, Any] = {}
         check = check_lenses(sparse, self.sfm)
         if check is not None:
-            figures["lens"] = asdict(check) | {
-                "contradicts": check.contradicts,
-                "undecided": check.undecided,
-            }
+            figures["lens"] = asdict(check) | {"undecided": check.undecided}
         if keeps_poses:
             figures["pose_excess_px"] = measure_excess_px(sparse, self.sfm)
         return figures
@@ -389,13 +387,13 @@ def _collect_sparse_points(sparse: SparseScene, placed: Sequence[int]) -> Sparse
 def _fuse(
     views: Sequence[View],
     depths: Sequence[DepthMap],
-    points: SparsePoints | None,
+    sources: Sequence[Sequence[int]],
     placed: Sequence[int],
     inputs: Sequence[View],
     options: StereoOptions,
 ) -> PointCloud | None:
     """Fuse depth maps; None if no two views agree anywhere."""
-    fused = fuse_points(views, depths, choose_sources(views, points, options), options)
+    fused = fuse_points(views, depths, sources, options)
     if not len(fused.positions):
         return None
     index = np.asarray(placed)[fused.view.numpy(force=True)]

@@ -158,9 +158,11 @@ def _describe_lens(figures: dict[str, Any]) -> str:
     lens = figures.get("lens")
     if lens is None:
         return "The calibration is taken as given: nothing here has checked it."
-    errors = (
-        f"reprojection error of held-out tracks {lens['free_px']:.2f} px instead of {lens['given_px']:.2f}"
-    )
+    errors = "both halves of the features find it"
+    if lens["free_px"] < lens["given_px"]:
+        errors = (
+            f"error of features not used for it {lens['free_px']:.2f} px instead of {lens['given_px']:.2f}"
+        )
     focal = f"{lens['better_px']:.0f} px instead of {lens['focal_px']:.0f}"
     if lens["contradicts"]:
         moved = abs(math.log(lens["better_px"] / lens["focal_px"])) > FOCAL_CHANGE

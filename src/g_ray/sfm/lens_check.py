@@ -1,8 +1,9 @@
 """Check whether the calibration fits the photographs: would another lens explain the same tracks better?
 
-Bundle adjustment with the focal length, the center and the distortion free runs on the side, and beside it one with
-the lens held. Tracks that neither has used decide. The result of the run does not change: a calibration may be better
-than what a handful of photographs can tell.
+Bundle adjustment with parts of the lens free runs on the side, and beside it one with the lens held, on either half of
+the tracks. The tracks of the other half, which the adjustment has not used, decide: by how much their error falls, and
+whether it falls for so many of them that it is no chance. The result of the run does not change: a calibration may be
+better than what a handful of photographs can tell.
 """
 
 import math
@@ -12,28 +13,34 @@ from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Bool
+from jaxtyping import Bool, Float
 from torch import Tensor
 
 from g_ray.cameras.camera import Camera
 from g_ray.formats.colmap.colmap_cameras import camera_from_colmap, camera_to_colmap, import_pycolmap
 from g_ray.geometry.pose import Pose
-from g_ray.sfm.refinement import (
-    MIN_HELD_OUT,
-    arrange_frames,
-    choose_held_out,
-    make_scene_problem,
-    measure_held_out,
-)
+from g_ray.sfm.refinement import arrange_frames, choose_held_out, make_scene_problem, retriangulate
 from g_ray.sfm.sfm_options import SfMOptions
 from g_ray.sfm.sparse_scene import SparseScene
 from g_ray.sfm.workspace import convert_pose
 
-MAX_POINTS = 4000
-CLEAR = 0.85
-"""Share of the held-out error that a better lens leaves, at most."""
+MAX_POINTS = 2000
+MIN_POINTS = 40
+"""Fewest points from which lenses can be judged."""
+CLEAR = 0.97
+"""Share of the error that a better lens leaves, at most …"""
+CERTAIN = 3.0
+"""… and how many standard errors the mean improvement of a track is above 0, at least."""
 MIN_CHANGE = 0.02
-"""Smallest relative change of the focal length, or shift of rays over the focal length, that is worth a warning."""
+"""Smallest shift of rays, relative to the field of view, that is worth a warning."""
+MIN_DEVIATION, MAX_DISAGREEMENT, MIN_CERTAINTY = 0.06, 0.4, -0.5
+"""A focal length is also wrong if both halves find one on the same side of it, by the logarithm at least so far away,
+and differ by at most this share of that distance, and the errors are not larger."""
+TELLING = 0.1
+"""Largest relative difference of focal lengths that fit equally well, if photographs can tell the focal length."""
+CLIP_PX = 4.0
+"""Larger errors count as this much: these are wrong matches."""
+LOSS_PX = 1.0
 FREE = {
     "SIMPLE_PINHOLE": (0, 0, 1, 2),
     "PINHOLE": (0, 1, 2, 3),
@@ -41,57 +48,117 @@ FREE = {
     "RADIAL": (0, 0, 1, 2, 3, 4),
 }
 """Models that become OPENCV, and which of their parameters its first ones are: distortion may be what is missing."""
-EVERYTHING = ("focal_length", "principal_point", "extra_params")
+PARTS = ("focal_length", "principal_point", "extra_params")
+HYPOTHESES = (PARTS[:1], ("focal_length", "extra_params"), PARTS[:2], PARTS)
+"""Parts of a lens that are free, from simple to general: few photographs tell one number, but not eight."""
 
 
 @dataclass(frozen=True)
 class LensCheck:
-    """Held-out reprojection errors with the lenses as given and with free ones, in pixels."""
+    """Errors of tracks that an adjustment has not used, with the lenses as given and with free ones, in pixels."""
 
     given_px: float
     free_px: float
-    held_out: int
+    tracks: int
+    certainty: float
+    """Mean improvement of a track's error, in standard errors of that mean."""
     focal_px: float
     """Focal length of the lens that would change most, as given …"""
     better_px: float
     """… and as it would fit."""
     change: float
     """Largest shift of rays of that lens, over the image and less a rotation, relative to the field of view."""
-
-    @property
-    def contradicts(self) -> bool:
-        """Whether another lens fits clearly better."""
-        return self.free_px < CLEAR * self.given_px and self.change > MIN_CHANGE
+    spread: float
+    """Largest ratio of focal lengths that fit equally well."""
+    contradicts: bool
+    """Whether another lens fits clearly better."""
 
     @property
     def undecided(self) -> bool:
-        """Whether a very different lens fits as well: these photographs cannot tell."""
-        return not self.contradicts and abs(math.log(self.better_px / self.focal_px)) > 0.05
+        """Whether a different focal length fits as well: these photographs cannot tell."""
+        return not self.contradicts and self.spread > 1 + TELLING
+
+
+@dataclass(frozen=True, eq=False)
+class _Fit:
+    """Lenses that fit each half of the tracks, and the errors of each half's points with those of the other one."""
+
+    free: Sequence[str]
+    lenses: tuple[tuple[Camera, ...], tuple[Camera, ...]]
+    errors_px: Float[Tensor, "held"]
+
+    def compare(self, scene: SparseScene, given: "_Fit", spread: float) -> LensCheck:
+        """Compare with the lenses as given."""
+        gain = given.errors_px - self.errors_px
+        given_px, free_px = float(given.errors_px.mean()), float(self.errors_px.mean())
+        certainty = float(gain.mean() / gain.std().clamp_min(1e-9)) * math.sqrt(len(gain))
+        changes = [
+            min(measure_change(scene.cameras[index], lenses[index]) for lenses in self.lenses)
+            for index in scene.registered
+        ]
+        most = scene.registered[int(np.argmax(changes))]
+        focal = float(scene.cameras[most].params[0])
+        off = [math.log(max(float(lenses[most].params[0]), 1e-9) / focal) for lenses in self.lenses]
+        better = free_px < CLEAR * given_px and certainty > CERTAIN and max(changes) > MIN_CHANGE
+        # Distortion may take the place of a focal length, so that two halves agree by chance.
+        found = "extra_params" not in self.free and certainty > MIN_CERTAINTY and _agree(*off)
+        return LensCheck(
+            given_px,
+            free_px,
+            len(gain),
+            certainty,
+            focal,
+            focal * math.exp(sum(off) / 2),
+            max(changes),
+            max(spread, math.exp(max(*off, 0.0) - min(*off, 0.0)) if len(self.free) == 1 else 1.0),
+            better or found,
+        )
+
+
+def _agree(one: float, other: float) -> bool:
+    """Whether logarithmic deviations of the focal length are far from 0, and close to each other."""
+    nearest, middle = min(abs(one), abs(other)), abs(one + other) / 2
+    return one * other > 0 and nearest > MIN_DEVIATION and abs(one - other) <= MAX_DISAGREEMENT * middle
 
 
 def check_lenses(scene: SparseScene, options: SfMOptions) -> LensCheck | None:
     """Compare the given lenses with free ones; None where COLMAP has no such lens, or there are too few tracks."""
     models = [_find_model(camera) for camera in scene.cameras]
-    chosen = _thin(scene, options)
-    held = choose_held_out(len(chosen.points), 0.2, options.seed)
-    if any(model is None for model in models) or int(held.sum()) < MIN_HELD_OUT:
+    chosen = _thin(scene)
+    if any(model is None for model in models) or len(chosen.points) < MIN_POINTS:
         return None
-    fixed = _adjust(chosen, models, held, ())
-    try:
-        free = _adjust(chosen, models, held, EVERYTHING)
-    except ValueError:  # few points at the rim let the distortion fold back
-        free = _adjust(chosen, models, held, EVERYTHING[:2])
-    given_px, free_px = (_measure(part, held, options) for part in (fixed, free))
-    changes = [measure_change(scene.cameras[index], free.cameras[index]) for index in scene.registered]
-    most = scene.registered[int(np.argmax(changes))]
-    return LensCheck(
-        given_px,
-        free_px,
-        int(held.sum()),
-        float(scene.cameras[most].params[0]),
-        float(free.cameras[most].params[0]),
-        max(changes),
+    half = choose_held_out(len(chosen.points), 0.5, options.seed)
+    given = _fit(chosen, models, half, (), options)
+    if given is None:
+        return None
+    checks: list[LensCheck] = []
+    for parts in HYPOTHESES:
+        if (fit := _fit(chosen, models, half, parts, options)) is not None:
+            checks.append(fit.compare(scene, given, checks[0].spread if checks else 1.0))
+    # The most certain lens that contradicts is named, else the simplest.
+    contradicting = [check for check in checks if check.contradicts]
+    return (
+        max(contradicting, key=lambda check: check.certainty) if contradicting else next(iter(checks), None)
     )
+
+
+def _fit(
+    scene: SparseScene,
+    models: Sequence[Any],
+    half: Bool[Tensor, "point"],
+    free: Sequence[str],
+    options: SfMOptions,
+) -> _Fit | None:
+    """Adjust to either half of the tracks and measure the other one; None if a lens comes out impossible."""
+    lenses, errors = [], []
+    for held in (half, ~half):
+        try:
+            adjusted = _adjust(scene, models, held, free)
+            errors.append(_measure(adjusted, held, options))
+        except ValueError:  # few points at the rim let the distortion fold back
+            return None
+        lenses.append(adjusted.cameras)
+    return _Fit(free, (lenses[0], lenses[1]), torch.cat(errors))
 
 
 def measure_change(one: Camera, other: Camera) -> float:
@@ -126,7 +193,7 @@ def _find_model(camera: Camera) -> tuple[str, tuple[float, ...]] | None:
     return model, tuple(parameters)
 
 
-def _thin(scene: SparseScene, options: SfMOptions) -> SparseScene:
+def _thin(scene: SparseScene) -> SparseScene:
     """Keep the points with the longest tracks."""
     length = torch.bincount(scene.tracks.point, minlength=len(scene.points))
     kept = torch.argsort(length, descending=True, stable=True)[:MAX_POINTS]
@@ -144,8 +211,10 @@ def _adjust(
     pycolmap = import_pycolmap()
     model = _build_model(pycolmap, scene, models, held)
     options = pycolmap.BundleAdjustmentOptions()
-    for part in EVERYTHING:
+    for part in PARTS:
         setattr(options, f"refine_{part}", part in free)
+    options.ceres.loss_function_type = pycolmap.LossFunctionType.CAUCHY
+    options.ceres.loss_function_scale = LOSS_PX
     options.print_summary = False
     config = pycolmap.BundleAdjustmentConfig()
     for number in model.images:
@@ -173,23 +242,24 @@ def _build_model(
     pycolmap: Any, scene: SparseScene, models: Sequence[Any], held: Bool[Tensor, "point"]
 ) -> Any:
     model = pycolmap.Reconstruction()
-    numbers: dict[int, int] = {}
+    numbers: dict[str, int] = {}  # by lens: photographs of one camera share it
     seen: dict[int, list[tuple[int, int]]] = {}
     for index in scene.registered:
         camera = scene.cameras[index]
-        if id(camera) not in numbers:
-            numbers[id(camera)] = len(numbers) + 1
+        key = camera.compute_digest()
+        if key not in numbers:
+            numbers[key] = len(numbers) + 1
             name, parameters = models[index]
             lens = pycolmap.Camera(
                 model=name, width=camera.width, height=camera.height, params=list(parameters)
             )
-            lens.camera_id = numbers[id(camera)]
+            lens.camera_id = numbers[key]
             model.add_camera_with_trivial_rig(lens)
         rows = (scene.tracks.view == index) & ~held[scene.tracks.point]
         image = pycolmap.Image(
             name=str(index),
             keypoints=scene.tracks.pixel[rows].numpy(),
-            camera_id=numbers[id(camera)],
+            camera_id=numbers[key],
             image_id=index + 1,
         )
         pose = scene.poses[index]
@@ -205,7 +275,13 @@ def _build_model(
     return model
 
 
-def _measure(scene: SparseScene, held: Bool[Tensor, "point"], options: SfMOptions) -> float:
+def _measure(scene: SparseScene, held: Bool[Tensor, "point"], options: SfMOptions) -> Float[Tensor, "held"]:
+    """Return the mean error of each held-out point that two views or more observe, triangulated again."""
     frames = arrange_frames(scene)
-    problem = make_scene_problem(scene, options, frames)
-    return measure_held_out(scene, scene, problem, frames, held, options)
+    rows = held[scene.tracks.point]
+    problem = make_scene_problem(scene, options, frames).select(rows)
+    chosen = retriangulate(replace(scene, tracks=scene.tracks.select(rows)), problem, frames, options)
+    errors = chosen.compute_errors_px().clamp(max=CLIP_PX)
+    count = torch.bincount(chosen.tracks.point, minlength=len(scene.points))
+    total = torch.zeros(len(scene.points), dtype=errors.dtype).index_add_(0, chosen.tracks.point, errors)
+    return (total / count.clamp_min(1))[count > 1]

@@ -26,16 +26,22 @@ from g_ray.geometry.pose import Pose
 from g_ray.media.view import View
 from g_ray.stereo.warp import Trajectories
 
-MATCH_PX, MATCH_FACTOR, MATCH_POWER = 0.2, 9.5, 1.75
+MATCH_PX, MATCH_FACTOR, MATCH_POWER = 0.18, 11.5, 1.75
 """Matching error of an average pixel: at least MATCH_PX, and MATCH_FACTOR · e ^ MATCH_POWER for a reprojection error
-of e pixels. Measured: 0.3 px at e = 0.14 in rendered rooms, 1.5 and 1.9 px at 0.33 and 0.4 in a kitchen, whose lens is
-known only roughly: large reprojection errors are systematic, and move depth by more than their size."""
+of e pixels. Measured: 0.14 to 0.2 px at e = 0.05 to 0.12 in rendered rooms; 0.5, 1.5 and 1.9 px at 0.15, 0.33 and 0.4
+in a kitchen, whose lens is known only roughly: large reprojection errors are systematic, and move depth by more than
+their size."""
 SURENESS = (2.4, 1.85)
 """The matching error is this offset less this slope × the confidence of the sweep, times the average."""
 MEDIAN_OF_DEVIATION = 0.67
 """Median of the absolute value of a normal variable with deviation 1."""
 MAX_ERROR = 1.0
 """Errors beyond the depth itself are not told apart."""
+
+
+def predict_match_px(noise_px: float) -> float:
+    """Predict the matching error of an average pixel from the reprojection error of features."""
+    return max(MATCH_PX, MATCH_FACTOR * noise_px**MATCH_POWER)
 
 
 @dataclass(frozen=True, eq=False)
@@ -100,7 +106,7 @@ class SourceErrors:
         q = ways.bearings + inverse[..., None] * ways.shift
         length = q.norm(dim=-1).clamp_min(1e-12)
         sine = torch.linalg.cross(q, ways.bearings).norm(dim=-1) / length
-        error = max(MATCH_PX, MATCH_FACTOR * noise_px**MATCH_POWER) * pixel_angle
+        error = predict_match_px(noise_px) * pixel_angle
         matching = error * length / sine.clamp_min(1e-9)
         if motions is None:
             return SourceErrors(matching, None)

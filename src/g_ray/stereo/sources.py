@@ -8,6 +8,7 @@ from torch import Tensor
 
 from g_ray.media.view import View
 from g_ray.stereo.depth_map import SparsePoints
+from g_ray.stereo.expected_error import Uncertainty, predict_match_px
 from g_ray.stereo.stereo_options import DEFAULTS, StereoOptions
 
 GOOD_ANGLE_DEG = (5.0, 20.0)
@@ -22,23 +23,30 @@ GUESSED_RANGE = (2.0, 1000.0)
 
 
 def choose_sources(
-    views: Sequence[View], points: SparsePoints | None = None, options: StereoOptions = DEFAULTS
+    views: Sequence[View],
+    points: SparsePoints | None = None,
+    options: StereoOptions = DEFAULTS,
+    uncertainty: Uncertainty | None = None,
 ) -> list[list[int]]:
     """List the best source views of each view, best first; a view that shares nothing gets an empty list.
 
-    Pairs are scored by their shared points: each counts by its triangulation angle and by how equally large both
-    views see it. Sources that stand close to one already chosen count less, as they see and miss the same. Without
-    points, samples along the rays of each view stand in for them.
+    Pairs are scored by their shared points: each counts by the inverse square of the error to expect of its depth, and
+    by how equally large both views see it. Sources that stand close to one already chosen count less, as they see and
+    miss the same. Without points, samples along the rays of each view stand in for them.
     """
     if points is not None and points.visible is not None and len(points.visible) != len(views):
         raise ValueError(
             f"visibility of {len(points.visible)} views for {len(views)} views: give one row per view"
         )
     centers = torch.stack([view.get_pose().translation for view in views]).float()
+    match_px = torch.ones(len(views))
+    if uncertainty is not None:
+        match_px = torch.tensor([predict_match_px(noise) for noise in uncertainty.noise_px])
+    coarseness = (match_px / match_px.median()).to(centers)
     chosen = []
     for index in range(len(views)):
         positions, visible = _collect_points(views, points, index, options)
-        scores = _score_pairs(views, centers, index, positions, visible)
+        scores = _score_pairs(views, centers, index, positions, visible, coarseness)
         chosen.append(_pick_diverse(scores, centers, positions, options.sources))
     return chosen
 
@@ -127,12 +135,16 @@ def _score_pairs(
     index: int,
     positions: Float[Tensor, "point 3"],
     visible: Bool[Tensor, "view point"],
+    coarseness: Float[Tensor, "view"],
 ) -> Float[Tensor, "view"]:
+    """Score all views as sources of one; `coarseness` are their matching errors, relative to a typical view's."""
     distance = (positions - centers[:, None]).norm(dim=-1).clamp_min(1e-12)
     angle_deg = _measure_angles_deg(centers, index, positions)
     low, high = GOOD_ANGLE_DEG
-    # Below: precision falls with the angle; above: patches look ever less alike.
-    weight = (angle_deg / low).clamp(max=1) ** 2 * torch.exp(-(((angle_deg - high).clamp_min(0) / 15) ** 2))
+    # Below: the expected error grows as the angle falls, and with the matching error; above: patches look ever less
+    # alike.
+    precision = angle_deg / low / coarseness[:, None]
+    weight = precision.clamp(max=1) ** 2 * torch.exp(-(((angle_deg - high).clamp_min(0) / 15) ** 2))
     resolution = torch.tensor([_measure_resolution(view) for view in views], device=positions.device)
     size = resolution[:, None] / distance
     ratio = size / size[index]

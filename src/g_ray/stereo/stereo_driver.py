@@ -50,7 +50,7 @@ def estimate_depths(
     views = [view.limit_size(options.long_side) for view in views]
     if points is None and (options.near is None or options.far is None):
         points = find_rough_points(views, options, at_once)
-    sources = choose_sources(views, points, options)
+    sources = choose_sources(views, points, options, uncertainty)
     return _estimate(views, points, sources, options, at_once, progress, finished, uncertainty, network)
 
 

@@ -272,8 +272,12 @@ def _format_verdict(quality: dict[str, Any]) -> str:
     )
 
 
+HIDDEN_FIGURES = ("grade", "limit", "verdict", "points", "fused_points")
+"""Said above the table already; the page counts the points of points.ply, not those of steps on the way."""
+
+
 def _select_figures(quality: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in quality.items() if name not in ("grade", "limit", "verdict")}
+    return {name: value for name, value in quality.items() if name not in HIDDEN_FIGURES}
 
 
 def _format_filled_legend(reconstruction: Reconstruction) -> str:

@@ -120,15 +120,17 @@ class ReconstructionBench:
 
 @dataclass(frozen=True)
 class Verdicts:
-    """Verdicts against the truth: rendered rooms with right and wrong lenses, poses, steps and mixtures."""
+    """Verdicts against the truth: rooms and real photographs with right and wrong lenses, poses, steps and mixtures."""
 
     out: Path
-    """Folder for rows.jsonl, verdicts.md and reliability.png; finished cases there are not run again."""
+    """Folder for rows.jsonl, tables and reliability.png; finished cases there are not run again."""
+    data: Path | None = None
+    """Folder of the dataset real-small; without it there are rendered rooms alone."""
 
     def run(self) -> None:
         from g_ray_lab.bench.bench_verdicts import benchmark_verdicts
 
-        benchmark_verdicts(self.out, print_progress)
+        benchmark_verdicts(self.out, self.data, print_progress)
 
 
 @dataclass(frozen=True)

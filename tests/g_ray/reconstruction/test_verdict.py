@@ -111,3 +111,52 @@ def test_views_that_a_network_placed_are_named_and_do_not_count_as_placed():
     verdict = ask(ScenePrediction(placed, sparse=sparse, figures=figures))
     assert verdict["grade"] == "partial"
     assert any("because matching could not: v2.png" in sentence for sentence in verdict["verdict"])
+
+
+@pytest.mark.parametrize(
+    ("lens", "grade", "words"),
+    [
+        ({}, "good", "The calibration fits; whether photographs are mirrored, they cannot tell."),
+        (
+            {"contradicts": True, "better_px": 531.0, "free_px": 0.3},
+            "partial",
+            "does not fit these photographs: a focal length of 531 px instead of 400 would (error of features not",
+        ),
+        (
+            {"contradicts": True, "better_px": 402.0, "change": 0.2, "free_px": 0.3},
+            "poor",
+            "another center or distortion would",
+        ),
+        (
+            {"contradicts": True, "better_px": 531.0, "free_px": 0.5},
+            "partial",
+            "(both halves of the features find it)",
+        ),
+        (
+            {"undecided": True, "better_px": 531.0},
+            "good",
+            "cannot tell the focal length: 531 px instead of 400",
+        ),
+    ],
+    ids=["fits", "focal", "distortion", "halves", "undecided"],
+)
+def test_it_says_whether_the_lens_fits(lens, grade, words):
+    views = make_views()
+    sparse = make_sparse(views)
+    figures = {**sparse.compute_statistics(), "long_side_px": float(SIDE), "share_with_depth": 0.9}
+    figures["lens"] = {
+        "given_px": 0.5, "free_px": 0.5, "focal_px": 400.0, "better_px": 400.0, "change": 0.1,
+        "contradicts": False, "undecided": False, **lens,
+    }  # fmt: skip
+    found = ask(ScenePrediction(views, sparse=sparse, figures=figures))
+    assert found["grade"] == grade and words in " ".join(found["verdict"])
+
+
+def test_given_poses_that_fit_worse_are_reported():
+    views = make_views()
+    sparse = make_sparse(views)
+    figures = {**sparse.compute_statistics(), "long_side_px": float(SIDE), "share_with_depth": 0.9}
+    for excess, grade in ((0.0, "good"), (0.003 * SIDE, "partial"), (0.02 * SIDE, "poor")):
+        found = ask(ScenePrediction(views, sparse=sparse, figures=figures | {"pose_excess_px": excess}))
+        assert found["grade"] == grade
+        assert ("--poses align" in " ".join(found["verdict"])) == (excess > 0)

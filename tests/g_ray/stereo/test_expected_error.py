@@ -1,14 +1,13 @@
 """The error that is expected of a depth is what its parallax, its matching error and its poses cost."""
 
-import math
 from dataclasses import replace
 
 import pytest
 import torch
 
 from g_ray.geometry.pose import Pose
-from g_ray.stereo import DepthMap, StereoOptions, Uncertainty, check_consistency
-from g_ray.stereo.expected_error import MATCH_PX, SourceErrors, measure_pixel_angles
+from g_ray.stereo import DepthMap, StereoOptions, Uncertainty, check_consistency, choose_sources
+from g_ray.stereo.expected_error import SourceErrors, measure_pixel_angles, predict_match_px
 from g_ray.stereo.warp import Trajectories
 
 from .stereo_scenes import make_lens, make_plane, make_scene
@@ -40,7 +39,7 @@ def test_matching_error_moves_the_depth_by_what_is_expected(kind):
     )
     seen = (errors.matching < 1) & views[0].camera.unproject_grid()[1]
     assert seen.float().mean() > 0.5
-    ratio = (turn / (1e-3 * MATCH_PX * angle))[seen]
+    ratio = (turn / (1e-3 * predict_match_px(0.1) * angle))[seen]
     torch.testing.assert_close(ratio.median(), torch.ones(()).double(), rtol=0.03, atol=0)
 
 
@@ -87,7 +86,7 @@ def test_views_that_agree_without_parallax_confirm_nothing():
 def test_uncertain_poses_and_noisy_features_raise_the_expected_error():
     views, depths = make_scene([make_lens("pinhole", 64)] * 3, step=0.15)
     maps, neighbors = [truthful(depth) for depth in depths], [[1, 2], [0, 2], [0, 1]]
-    options = StereoOptions(max_expected_error=math.inf)
+    options = StereoOptions(max_expected_error=1.0)
     exact = torch.stack([view.get_pose().world_from_cam.double() for view in views])
     moved = exact.repeat(8, 1, 1, 1)
     moved[:, :, :3, 3] += 0.1 * torch.randn(8, 3, 3, generator=torch.Generator().manual_seed(0))
@@ -109,3 +108,13 @@ def test_uncertain_poses_and_noisy_features_raise_the_expected_error():
         views, [maps[0], unsure, maps[2]], neighbors, options, uncertainty=ways["exact"]
     )[1]
     assert less.expected_error[less.valid].median() > middle["exact"]
+
+
+def test_views_with_noisy_features_are_poor_sources():
+    camera = make_lens("pinhole", 48)
+    shifts = [torch.tensor([x, 0.0, 0.0]) for x in (0.0, 0.3, -0.3)]
+    views, _ = make_plane(camera, [Pose.from_parts(torch.eye(3), shift) for shift in shifts])
+    options = StereoOptions(near=2.0, far=6.0)
+    for noisy in (1, 2):
+        noise = [0.1 if i != noisy else 0.4 for i in range(3)]
+        assert choose_sources(views, None, options, Uncertainty(noise))[0][0] == 3 - noisy
