@@ -163,10 +163,14 @@ def attend(
 ) -> Float[Tensor, "batch query channel"]:
     """Attend with the encoding, and join the heads."""
     if q.device.type == "cpu" and isinstance(position, Tokenwise):
-        # Projections leave the heads of a token side by side. Rotating takes three times as long then.
-        q, k = q.contiguous(), k.contiguous()
-        v = v if isinstance(position.value, Identity) else v.contiguous()
+        maps = (position.query, position.key, position.value)
+        q, k, v = (_separate_heads(x, part) for x, part in zip((q, k, v), maps, strict=True))
     return attention(q, k, v, position).transpose(1, 2).flatten(2)
+
+
+def _separate_heads(x: Tensor, part: TokenMap) -> Tensor:
+    """Copy tokens whose heads a projection has left side by side: rotating those takes three times as long."""
+    return x.contiguous() if isinstance(part, Rotation) and part.cos.shape[-1] > 1 else x
 
 
 def check_plain(layer: str, dropout: float, **unsupported: Any) -> None:
