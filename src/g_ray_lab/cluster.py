@@ -4,6 +4,7 @@ A task is a picklable function without arguments; what it computes it leaves in 
 a run that was stopped resumes.
 """
 
+import os
 import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -154,10 +155,12 @@ def start_on_ray(cluster: Cluster, tasks: Sequence[Task], logs: Path) -> list[Cl
         remote = ray.remote(**{"num_cpus": cluster.workers, **options})(_call)
     except (ValueError, TypeError) as error:
         raise ValueError(f"--cluster-options: {' '.join(str(error).split())}") from None
-    return [RayJob(ray, remote.remote(task)) for task in tasks]
+    return [RayJob(ray, remote.remote(task, os.getcwd())) for task in tasks]
 
 
-def _call(task: Task) -> Any:
+def _call(task: Task, folder: str) -> Any:
+    """Run a task in the folder of the command, to which its paths may be relative; Ray's workers have others."""
+    os.chdir(folder)
     return task()
 
 
