@@ -2,7 +2,6 @@
 
 import json
 import math
-import time
 from dataclasses import replace
 
 import numpy as np
@@ -197,13 +196,13 @@ def test_photographs_that_share_nothing(capture, tmp_path, capsys):
     write_cameras(tmp_path / "c.json", [View(f"{name}.png", camera) for name in ("a", "b")])
     assert main([*words, "--calibration", str(tmp_path / "c.json")]) == 2
     assert "share nothing" in capsys.readouterr().err
-    # Known poses do not help: a sweep over all distances finds none at which the photographs agree.
+    # With known poses depth is searched in a guessed range: the result is poor, and says why.
     poses = {name: Pose.look_at([x, 0.0, 0.0], [x, 0.0, 1.0]) for name, x in (("a", 0.0), ("b", 0.2))}
     write_cameras(tmp_path / "p.json", [View(f"{name}.png", camera, pose) for name, pose in poses.items()])
-    started = time.process_time()
-    assert main([*words, "--calibration", str(tmp_path / "p.json"), "--out", str(tmp_path / "q")]) == 2
-    assert "no feature of any photograph matches another one" in capsys.readouterr().err
-    assert time.process_time() - started < 5 and not (tmp_path / "q" / "result.json").exists()
+    small = ["--out", str(tmp_path / "q"), "--size", "32"]
+    assert main([*words, "--calibration", str(tmp_path / "p.json"), *small]) == 0
+    printed = capsys.readouterr().out
+    assert "result: poor" in printed and "nothing checks the given poses" in printed
 
 
 def test_learned_stereo_marks_what_no_view_confirms(capture, tmp_path):
@@ -252,8 +251,11 @@ def load_photo(path):
 
 def test_no_depth_at_all_is_said(capture):
     views = read_cameras(capture / "cameras.json")
-    scene = SceneInput([replace(view, image=load_photo(capture / "photos" / view.name)) for view in views])
-    nothing = StereoPredictor(stereo=StereoOptions(long_side=64, min_score=2.0))
+    images = [load_photo(capture / "photos" / view.name) for view in views]
+    scene = SceneInput(
+        [replace(view, image=image, pose=None) for view, image in zip(views, images, strict=True)]
+    )
+    nothing = StereoPredictor(stereo=StereoOptions(long_side=32, min_score=2.0))
     with pytest.raises(ValueError, match="no pixel has a depth that two photographs agree on"):
         nothing.predict(scene)
 
