@@ -27,13 +27,13 @@ from g_ray.sfm.workspace import convert_pose
 MAX_POINTS = 2000
 MIN_POINTS = 40
 """Fewest points from which lenses can be judged."""
-CLEAR = 0.97
+CLEAR = 0.86
 """Share of the error that a better lens leaves, at most …"""
 CERTAIN = 3.0
 """… and how many standard errors the mean improvement of a track is above 0, at least."""
-MIN_CHANGE = 0.02
+MIN_CHANGE = 0.04
 """Smallest shift of rays, relative to the field of view, that is worth a warning."""
-MIN_DEVIATION, MAX_DISAGREEMENT, MIN_CERTAINTY = 0.06, 0.4, -0.5
+MIN_DEVIATION, MAX_DISAGREEMENT, MIN_CERTAINTY = 0.09, 0.4, -0.5
 """A focal length is also wrong if both halves find one on the same side of it, by the logarithm at least so far away,
 and differ by at most this share of that distance, and the errors are not larger."""
 TELLING = 0.1
