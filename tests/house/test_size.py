@@ -24,10 +24,12 @@ from g_ray.geometry.pose import Pose
 from g_ray_lab.miniatures import MINIATURES
 from g_ray_lab.miniatures.miniature_room import MiniatureSize
 
-MAX_FILES = {"g_ray": 214, "g_ray_lab": 152}
-MAX_LINES = {"g_ray": 33_200, "g_ray_lab": 31_500}
-"""The lab has six files for the paper's calibrations on datasets, its ablation's columns and its figure of points."""
-MAX_SINGLE_IMPORTERS = 55
+MAX_FILES = {"g_ray": 236, "g_ray_lab": 163}
+MAX_LINES = {"g_ray": 37_200, "g_ray_lab": 33_800}
+"""The library has adapters for seven released networks and parts for others; the tool has expected errors, lens
+checks and grades, learned stereo, groups and rigs. The lab has paper-scale calibrations, dry runs and clusters, the
+benchmark of verdicts and the training of learned stereo."""
+MAX_SINGLE_IMPORTERS = 50
 MAX_FILES_PASSED = {"attention": 22, "reconstruct": 79, "train": 57, "evaluate": 79, "reproduce": 66}
 """Files of both packages in which a run calls at least one function; the goal is 25 / 85 / 58 / 55 / 60."""
 
@@ -56,6 +58,8 @@ def test_files_and_lines(capsys):
 
 # Importers
 
+REGISTRIES = ("__init__.py", "_registry.py", "tables/reproduce.py")
+
 
 def name_module(path: Path) -> str:
     return ".".join(path.relative_to(ROOT / "src").with_suffix("").parts).removesuffix(".__init__")
@@ -74,7 +78,8 @@ def list_imports(path: Path, modules: set[str]) -> set[str]:
 
 
 def find_single_importers() -> dict[str, str]:
-    """Modules that one other module imports. Registries and packages list their members: these do not count."""
+    """Modules that one other module imports. Registries and packages list their members: these do not count, nor do the
+    tables that `reproduce` lists."""
     modules = {name_module(path) for path in SOURCES}
     importers: dict[str, list[str]] = {name: [] for name in modules}
     for path in SOURCES:
@@ -84,7 +89,7 @@ def find_single_importers() -> dict[str, str]:
     return {
         name: by[0]
         for name, by in sorted(importers.items())
-        if len(by) == 1 and name not in packages and not by[0].endswith(("__init__.py", "_registry.py"))
+        if len(by) == 1 and name not in packages and not by[0].endswith(REGISTRIES)
     }
 
 
