@@ -295,8 +295,9 @@ class AttentionClock:
         self.seconds, self.start = 0.0, 0.0
         views = Views(inputs["cameras"], inputs["poses"])
         bound: Any = adapt(subject.model, "gray").bind(views, subject.args, subject.kwargs)
+        replaced = dict(bound.named_modules())
         for path, module in subject.model.named_modules():
-            if type(bound.get_submodule(path)) is not type(module):
+            if path in replaced and type(replaced[path]) is not type(module):
                 module.register_forward_pre_hook(self._begin)
                 module.register_forward_hook(self._end)
 
