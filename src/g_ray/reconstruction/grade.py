@@ -62,6 +62,13 @@ LIMITS = (
         lambda f: "The calibration does not fit these photographs.",
     ),
     Limit(
+        # A wrong focal length bends depth by some percent without moving a feature, so that nothing else shows it.
+        lambda f: f["lens"]["spread"] - 1 if f.get("lens", {}).get("undecided") else None,
+        0.0,
+        10.0,
+        lambda f: "These photographs cannot tell the focal length: a wrong one would not be noticed.",
+    ),
+    Limit(
         lambda f: None if "pose_excess_px" not in f else f["pose_excess_px"] / f["long_side_px"],
         1 / 1000,
         1 / 100,

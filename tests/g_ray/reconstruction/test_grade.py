@@ -20,6 +20,10 @@ WORSE = {
     "coverage": ({"share_with_depth": 0.1}, {"share_with_depth": 0.01}),
     "parallax": ({"expected_error": 0.06}, {"expected_error": 0.3}),
     "lens": ({"lens": {"contradicts": True, "change": 0.05}}, {"lens": {"contradicts": True, "change": 0.4}}),
+    "unknown focal length": (
+        {"lens": {"undecided": True, "spread": 1.2}},
+        {"lens": {"undecided": True, "spread": 20.0}},
+    ),
     "poses": ({"pose_excess_px": 2.0}, {"pose_excess_px": 30.0}),
 }
 

@@ -133,8 +133,8 @@ def test_views_that_a_network_placed_are_named_and_do_not_count_as_placed():
             "(both halves of the features find it)",
         ),
         (
-            {"undecided": True, "better_px": 531.0},
-            "good",
+            {"undecided": True, "spread": 1.3, "better_px": 531.0},
+            "partial",
             "cannot tell the focal length: 531 px instead of 400",
         ),
     ],
