@@ -154,9 +154,11 @@ def format_verdicts(rows: Sequence[dict[str, Any]]) -> str:
 
 
 def _format_row(row: dict[str, Any]) -> str:
-    figures = ["–"] * 3
-    if "true_error" in row:
-        figures = [f"{100 * row[key]:.2g} %" for key in ("true_error", "expected_error", "share_with_depth")]
+    values = [row.get(key) for key in ("true_error", "expected_error", "share_with_depth")]
+    # Without any depth there is no error either.
+    figures = [
+        "–" if value is None or not math.isfinite(value) else f"{100 * value:.2g} %" for value in values
+    ]
     mark = " **(false)**" if is_false_good(row) else " (false alarm)" if is_false_alarm(row) else ""
     text = row["limit"]
     if "does not fit" in text:  # the sentence that names the lens
