@@ -252,8 +252,9 @@ class StereoPredictor:
         )
         if not any(bool(depth.valid.any()) for depth in depths) and not knows_poses:
             raise ValueError(
-                "no pixel has a depth that two photographs agree on: they overlap too little, or their poses or lenses "
-                "are wrong; --model network predicts depth for each photograph"
+                "no pixel has a depth that two photographs agree on and parallax fixes to 20 %: they overlap too "
+                "little, stand too close together, or their poses or lenses are wrong; --model network predicts depth "
+                "for each photograph"
             )
         return depths
 

@@ -69,10 +69,10 @@ TARGET = ["--target", "target.json"]
 def test_a_fisheye_target_from_two_photographs(place, capsys):
     assert run(place, *CAMERAS, *TARGET, out="one.png") == 0
     said = capsys.readouterr().out
-    assert "cameras: by name, 2 of the 3" in said and "opencv_fisheye 80×80 → 36×36 px" in said
-    assert "as given, in meters" in said and "contexts: 2 at 42×30 px" in said
+    assert "cameras: by name, 2 of the 3" in said and "opencv_fisheye 80×80 → 42×42 px" in said
+    assert "as given, in meters" in said and "contexts: 2 at 48×36 px" in said
     with Image.open(place / "one.png") as image:
-        assert image.size == (36, 36)
+        assert image.size == (42, 42)
     assert run(place, *CAMERAS, *TARGET, "--full-size", out="large") == 0
     with Image.open(place / "large" / "fish_eye.png") as image:
         assert image.size == (80, 80)
@@ -96,7 +96,7 @@ def test_cameras_are_matched_by_stem_or_in_order_and_that_is_said(place, capsys,
 def test_a_scene_folder_and_one_of_its_views(place, capsys):
     assert run(place, "--scene", "scene", "--target", "view_03.png", out="view.png") == 0
     said = capsys.readouterr().out
-    assert "COLMAP, 5 images (pinhole)" in said and "pinhole 48×36 → 42×30 px" in said
+    assert "COLMAP, 5 images (pinhole)" in said and "pinhole 48×36 → 48×36 px" in said
 
 
 @pytest.mark.parametrize(

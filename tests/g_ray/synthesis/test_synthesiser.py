@@ -56,17 +56,17 @@ def test_the_training_size_is_its_own_working_size():
 
 def test_it_is_the_network_on_images_and_cameras_resized_together(network, views):
     stage, pose = staged(network, views)
-    assert stage.size == (42, 30) and stage.choose_target_size(FISHEYE) == (36, 36)
+    assert stage.size == (48, 36) and stage.choose_target_size(FISHEYE) == (42, 42)
     pairs = [
-        resample(torch.from_numpy(v.pixels).movedim(-1, 0) / 255, v.camera, 42, 30, fit_box(60, 48, 42, 30))
+        resample(torch.from_numpy(v.pixels).movedim(-1, 0) / 255, v.camera, 48, 36, fit_box(60, 48, 48, 36))
         for v in views[:2]
     ]
     poses = Pose(torch.stack([views[i].pose.world_from_cam for i in (0, 1, 2)])).relative_to_first()
     seen = Views([camera for _, camera in pairs], poses[:2]).to(torch.float32)
-    asked = Views([FISHEYE.resize(36, 36)], poses[2:]).to(torch.float32)
+    asked = Views([FISHEYE.resize(42, 42)], poses[2:]).to(torch.float32)
     with torch.no_grad():
         expected = network.model(torch.stack([i for i, _ in pairs])[None].float(), seen, asked)[0, 0]
-    valid = RayMap.from_camera(FISHEYE.resize(36, 36).to(torch.float32)).valid
+    valid = RayMap.from_camera(FISHEYE.resize(42, 42).to(torch.float32)).valid
     assert torch.allclose(stage.render(FISHEYE, pose), expected * valid, atol=1e-6)
 
 

@@ -106,7 +106,7 @@ def test_other_folders_are_refused(tmp_path):
         Ship(tmp_path, "rooms", tmp_path).run()
     recipe = CurveRecipe(schedule=Schedule(lr=1e-3, steps=1), width=4)
     train("curve", recipe, Run(out=tmp_path / "curve", device="cpu", sample_every=None, tensorboard=False))
-    with pytest.raises(ValueError, match="only synthesis and reconstruction networks"):
+    with pytest.raises(ValueError, match="only synthesis, reconstruction and stereo networks"):
         Ship(tmp_path / "curve", "rooms", tmp_path).run()
 
 
