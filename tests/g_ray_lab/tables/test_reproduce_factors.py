@@ -31,6 +31,7 @@ def miniature(monkeypatch, tmp_path):
 
     monkeypatch.setattr(nvs_recipes, "tiny", tiny)
     monkeypatch.setattr(nvs_recipes, "quick", tiny)
+    monkeypatch.setattr(reproduce_synthesis, "tiny", tiny)  # imported by name
     monkeypatch.setattr(reproduce_synthesis, "TEST_ROOMS", 2)
     monkeypatch.setattr(reproduce_factors, "FACTOR_SCENES", 2)
     monkeypatch.setenv("G_RAY_CACHE", str(tmp_path / "no-weights"))
@@ -61,7 +62,7 @@ def test_fov_is_scored_at_four_shapes(tmp_path):
 
 
 def test_frequencies_are_trained_with_two_sizes_of_patches(tmp_path):
-    assert reproduce("nvs-frequency", tmp_path, "--methods", "alpha_2", "fine_alpha_4", "--steps", "1") == 0
+    assert reproduce("nvs-frequency", tmp_path, "--methods", "alpha_2", "fine_alpha_4") == 0
     result, table = read(tmp_path)
     models = {row: settings["model"] for row, settings in result["settings"]["recipes"].items()}
     assert [models[row]["patch"] for row in ("alpha_2", "fine_alpha_4")] == [6, 3]
