@@ -148,7 +148,10 @@ class Rotary(Encoding):
     def _check_split(self) -> None:
         blocks, channels = self.blocks + self.time, self.rotary_channels
         if self.split is None and not self.time:
-            check_split(self, 2 * blocks * self.head_dim // channels, f"pairs in {blocks} axis blocks")
+            multiple = (
+                2 * blocks * self.head_dim // max(1, channels)
+            )  # a head without channels is refused, too
+            check_split(self, multiple or 2 * blocks, f"pairs in {blocks} axis blocks")
         widths = self.list_widths()
         even = all(isinstance(width, int) and width > 0 and width % 2 == 0 for width in widths)
         if len(widths) != blocks or not even or sum(widths) != channels:
