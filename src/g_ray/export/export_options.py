@@ -23,6 +23,13 @@ class ExportOptions:
     """Points in the COLMAP model, at most."""
     depth_size: Literal["estimated", "full"] = "estimated"
     """Resolution of stored depth: that at which it was estimated, or that of the photographs."""
+    mesh: Literal["poisson", "tsdf", "none"] | None = None
+    """Surface of mesh.glb and mesh.ply: through the fused points (Poisson), fused from depth maps (TSDF), or none.
+    By default Poisson with stereo, none with other models."""
+    faces: int = 200_000
+    """Triangles of the mesh, at most."""
+    texture_size: int = 4096
+    """Texels along a side of the mesh's texture, at most; 0 leaves it with colors of vertices."""
     depth_exr: bool = False
     """Also depth/NAME.exr: channels Z, ray_depth, confidence (needs the package OpenEXR)."""
     depth_npy: bool = False
@@ -44,5 +51,11 @@ class ExportOptions:
             value = getattr(self, name)
             if value is not None and not (value > 0 and math.isfinite(value)):
                 raise ValueError(f"{name} {value} is not positive; give a number above 0, or leave it out")
+        if self.faces < 100:
+            raise ValueError(f"--faces {self.faces} is too few for a mesh: give 100 or more, or --mesh none")
+        if self.texture_size and not 64 <= self.texture_size <= 16384:
+            raise ValueError(
+                f"--texture-size {self.texture_size}: give 64 to 16384 texels, or 0 for no texture"
+            )
         if self.max_points < 1 or self.max_tracks < 1:
             raise ValueError(f"{min(self.max_points, self.max_tracks)} points at most: allow at least one")

@@ -29,6 +29,7 @@ from g_ray.export.reconstructed_view import ReconstructedView
 from g_ray.formats.cameras_json import read_cameras, write_cameras
 from g_ray.formats.documents import read_json_object
 from g_ray.formats.posed_scene import resolve_inside
+from g_ray.geometry.geodesy import Place
 from g_ray.geometry.pose import Pose
 from g_ray.geometry.similarity import Similarity
 from g_ray.media.view import Image, View, store_image
@@ -130,6 +131,8 @@ class Reconstruction:
     """Feature tracks for the COLMAP export; without them points of the depth maps are exported."""
     cloud: Any = None
     """A `PointCloud` of points that several views agree on; None: the pixels of the views. Not stored."""
+    origin: Place | None = None
+    """Place of the world's origin, with x east, y north and z up, for `scene.geo`; None: not to be written."""
     page: Page | None = None
     """Called by `save`; here because the viewer, which makes the page, imports this package."""
 

@@ -14,6 +14,8 @@ from torch import Tensor
 from g_ray.cameras.camera import Camera
 from g_ray.export.export_options import ExportOptions
 from g_ray.export.frusta import build_frustum, choose_frustum_size
+from g_ray.export.georeference import write_georeference
+from g_ray.export.mesh_export import write_mesh
 from g_ray.export.points import PointCloud, collect_points, subsample_indices
 from g_ray.export.reconstructed_view import ReconstructedView
 from g_ray.export.result import (
@@ -33,7 +35,7 @@ from g_ray.formats.frames import camera_to_frame, pose_to_frame
 from g_ray.formats.nerfstudio import TRANSFORMS, write_nerfstudio
 from g_ray.media.depth import check_exr_available, write_exr
 from g_ray.media.scene_files import write_glb, write_ply
-from g_ray.media.view import Image, View
+from g_ray.media.view import Image, MaskFile, View
 from g_ray.runtime.files import atomic_path
 from g_ray.runtime.out_folder import RESULT
 
@@ -94,7 +96,16 @@ def write_scene(reconstruction: Reconstruction, cloud: PointCloud, options: Expo
         *write_colmap(reconstruction, cloud, options),
         *_write_transforms(reconstruction, options),
         *_describe_masks(reconstruction),
+        *_write_place(reconstruction),
+        *write_mesh(reconstruction, cloud, options, find_masks(reconstruction)),
     ]
+
+
+def _write_place(reconstruction: Reconstruction) -> list[str]:
+    if reconstruction.origin is None:
+        return []
+    folder, cameras = reconstruction.saved_folder, reconstruction.cameras()
+    return write_georeference(folder, reconstruction.origin, cameras)
 
 
 def _describe_masks(reconstruction: Reconstruction) -> list[str]:
@@ -169,6 +180,15 @@ ROWS = 64
 def get_mask_path(folder: Path, name: str) -> Path:
     """Return where the mask of a photograph is, if it has one."""
     return folder / MASKS / f"{make_image_name(name)}.png"
+
+
+def find_masks(reconstruction: Reconstruction) -> list[MaskFile | None]:
+    """Find the masks of all views; None: a view has none."""
+    masks = []
+    for view in reconstruction.cameras():
+        path = get_mask_path(reconstruction.saved_folder, view.name)
+        masks.append(MaskFile(path, view.camera.width, view.camera.height) if path.is_file() else None)
+    return masks
 
 
 def write_masks(folder: Path, views: Sequence[View]) -> None:

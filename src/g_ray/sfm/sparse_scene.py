@@ -1,7 +1,6 @@
 """The result of structure from motion: poses, sparse points and their tracks, with errors in the true lens."""
 
 import json
-import math
 import zipfile
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
@@ -16,6 +15,7 @@ from torch import Tensor
 from g_ray.cameras.camera import Camera
 from g_ray.cameras.equirectangular import Equirectangular
 from g_ray.formats.cameras_json import read_cameras, write_cameras
+from g_ray.geometry.metric_scale import MetricScale
 from g_ray.geometry.pose import Pose
 from g_ray.media.view import View
 from g_ray.runtime.files import atomic_path, write_json
@@ -51,23 +51,6 @@ class Tracks:
             none,
             torch.zeros(0, 2, dtype=torch.float64),
             torch.zeros(0, 128, dtype=torch.uint8),
-        )
-
-
-@dataclass(frozen=True)
-class ScaleEstimate:
-    """The world is in the unit of a rig's baselines, up to a factor that lies between `low` and `high` (95 %).
-
-    The interval is that of the noise of features; errors of the rig's calibration come on top.
-    """
-
-    low: float
-    high: float
-    source: str
-
-    def __post_init__(self) -> None:
-        assert 0 < self.low <= 1 <= self.high < math.inf, (
-            f"{self.low} … {self.high} is no interval of a factor"
         )
 
 
@@ -111,7 +94,7 @@ class SparseScene:
     colors: UInt8[Tensor, "point 3"]
     tracks: Tracks
     rig: Rig | None = None
-    scale: ScaleEstimate | None = None
+    scale: MetricScale | None = None
     agreement: PoseAgreement | None = None
     notes: tuple[str, ...] = ()
     guessed: tuple[int, ...] = ()
@@ -296,7 +279,7 @@ def _decode_scene(
         colors=arrays["colors"],
         tracks=Tracks(arrays["view"], arrays["point"], arrays["pixel"], arrays["descriptor"]),
         rig=None if rig is None else _decode_rig(rig),
-        scale=None if document["scale"] is None else ScaleEstimate(**document["scale"]),
+        scale=None if document["scale"] is None else MetricScale(**document["scale"]),
         agreement=agreement,
         notes=tuple(document["notes"]),
         guessed=tuple(document.get("guessed", ())),

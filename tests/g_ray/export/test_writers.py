@@ -6,6 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+import trimesh
 from PIL import Image
 
 from g_ray.cameras import (
@@ -70,6 +71,29 @@ def test_everything_is_there_and_read_back(written):
     }  # fmt: skip
     assert written.finished and len(written.views) == 4
     assert not [path for path in written.folder.rglob(".*") if path.is_file()]
+
+
+def test_a_mesh_is_written_and_removed_again(tmp_path, room_results):
+    views, images = room_results.mixed()
+    options = ExportOptions(mesh="tsdf", texture_size=128, faces=2000)
+    result = write_reconstruction(room_results.result(tmp_path / "out", views), images, options)
+    (note,) = [note for note in result.notes if note.startswith("mesh.glb")]
+    assert "triangles (tsdf" in note and "texels" in note
+    (mesh,) = trimesh.load_scene(tmp_path / "out" / "mesh.glb").geometry.values()
+    assert 0 < len(mesh.faces) <= 2000 and mesh.visual.uv is not None
+    assert len(trimesh.load(tmp_path / "out" / "mesh.ply", process=False).faces) == len(mesh.faces)
+    write_exports(result, ExportOptions(mesh="none"))
+    assert not list((tmp_path / "out").glob("mesh.*"))
+
+
+def test_a_result_without_depth_has_no_mesh(tmp_path, room_results):
+    views, images = room_results.mixed()
+    views = tuple(replace(view, valid=view.valid & False, ray_depth=0 * view.ray_depth) for view in views)
+    result = write_reconstruction(
+        room_results.result(tmp_path / "out", views), images, ExportOptions(mesh="poisson")
+    )
+    assert "mesh.glb is not written: no view has depth: there is nothing to mesh" in result.notes
+    assert not list((tmp_path / "out").glob("mesh.*"))
 
 
 def test_an_image_circle_becomes_masks(tmp_path, room_results):

@@ -15,23 +15,25 @@ from g_ray.cameras.opencv_fisheye import OpenCVFisheye
 from g_ray.cameras.pinhole import Pinhole
 from g_ray.geometry.pose import Pose
 from g_ray.geometry.similarity import Similarity
-from g_ray_lab.metrics.point_cloud import sample_triangles, thin_out
-from g_ray_lab.metrics.tsdf import (
+from g_ray.mesh.depth_fusion import (
     BLOCK,
-    DA3_BENCH,
     REACH,
     DepthView,
-    FusionSettings,
     TsdfVolume,
+    extract_triangles,
+    fuse_depth,
+    pack_keys,
+    unpack_keys,
+)
+from g_ray_lab.metrics.point_cloud import sample_triangles, thin_out
+from g_ray_lab.metrics.tsdf import (
+    DA3_BENCH,
+    FusionSettings,
     align_robustly,
     align_views,
     compare_surfaces,
-    extract_triangles,
-    fuse_depth,
     fuse_to_points,
-    pack_keys,
     score_fusion,
-    unpack_keys,
 )
 
 LENSES = {
@@ -162,7 +164,7 @@ def test_what_cannot_be_fused_is_refused(monkeypatch):
         DepthView(view.camera, view.pose, torch.ones(10, 10), torch.ones(10, 10, dtype=torch.bool))
     with pytest.raises(ValueError, match="too far"):
         fuse_depth([replace(view, ray_depth=view.ray_depth * 1e9)], voxel=0.05, truncation=0.2)
-    monkeypatch.setattr("g_ray_lab.metrics.tsdf.MAX_BLOCKS", 10)
+    monkeypatch.setattr("g_ray.mesh.depth_fusion.MAX_BLOCKS", 10)
     with pytest.raises(ValueError, match="more than 10: limit depths"):
         fuse_depth(look_from_all_sides(), voxel=0.05, truncation=0.2)
 

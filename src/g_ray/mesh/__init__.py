@@ -1,0 +1,1 @@
+"""A triangle mesh from depth along rays of any lens, with colors or a texture from the photographs."""
