@@ -12,18 +12,19 @@ from g_ray.predictors.model_settings import ModelName, ModelSettings
 
 if TYPE_CHECKING:
     from g_ray.export.result import Reconstruction
+    from g_ray.reconstruction.inputs import KnownGeometry
 
 
 GROUPS = {
     "photographs": ("every", "frames", "as-stored", "masks", "rig", "into"),
-    "calibration": ("calibration", "resize-calibration", "poses", "metric", "distance", "truth"),
+    "calibration": ("calibration", "resize-calibration", "poses", "metric", "distance", "gps", "truth"),
     "model": (
         *("model", "weights", "size", "device", "max-memory", "at-once", "precision", "lenses", "fit"),
         *("near", "far", "refine", "place-by", "stereo", "fill", "unplaced"),
     ),
     "output": (
         *("out", "confidence", "edges", "voxel", "sky", "max-points", "max-tracks"),
-        *("depth-size", "depth-exr", "depth-npy"),
+        *("mesh", "faces", "texture-size", "depth-size", "depth-exr", "depth-npy", "georeference"),
     ),
 }
 """Options by the heading that the help lists them under."""
@@ -61,6 +62,10 @@ class Reconstruct:
     """The known poses are in meters, so the result is too."""
     distance: tuple[str, str, float] | None = None
     """Two photographs and the meters between their cameras: gives the result its scale."""
+    gps: Literal["use", "ignore"] = "use"
+    """GPS in the EXIF of the photographs: it gives scale, heading and level where it is accurate enough."""
+    georeference: bool = False
+    """Write where on the earth the result is (scene.geo: origin, EPSG code, matrices), from GPS."""
     truth: Path | None = None
     """A scene folder with depth maps (nerfstudio, COLMAP, WAI, 7-Scenes) or a COLMAP model with points: the result is
     scored with them."""
@@ -116,7 +121,10 @@ class Reconstruct:
                 distance=self.distance,
                 truth=self.truth,
                 report=report,
+                gps=self.gps,
+                georeference=self.georeference,
             )
+            self._check_range(known)
         else:
             views, known = join_views(*read_finished_views(self.into), views, report)
         line = ProgressLine()
@@ -146,13 +154,18 @@ class Reconstruct:
             or self.settings.weights
             or self.metric
             or self.distance
+            or self.georeference
             or self.truth
             or self.rig
             or self.poses != "given"
         ):
             raise ValueError(
                 "--into keeps the world and the unit of the finished result: leave out --model network, --weights, "
-                "--metric, --distance, --truth, --rig and --poses"
+                "--metric, --distance, --georeference, --truth, --rig and --poses"
+            )
+        if self.georeference and self.gps == "ignore":
+            raise ValueError(
+                "--georeference needs GPS, which --gps ignore does not use: leave out one of them"
             )
         if self.metric and self.poses == "ignore":
             raise ValueError(
@@ -160,6 +173,15 @@ class Reconstruct:
             )
         if self.distance is not None and not 0 < self.distance[2] < math.inf:
             raise ValueError(f"--distance {self.distance[2]} m: give a length above 0")
+
+    def _check_range(self, known: "KnownGeometry") -> None:
+        """Refuse a range of depth in the unit of poses that have none."""
+        ranged = self.settings.near is not None or self.settings.far is not None
+        if ranged and known.estimated and known.count_poses() and self.rig is None:
+            raise ValueError(
+                "--near and --far are in the unit of known poses or of a rig, and estimated poses have none: leave "
+                "them out"
+            )
 
 
 def report(sentence: str) -> None:

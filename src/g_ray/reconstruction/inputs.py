@@ -15,16 +15,19 @@ from g_ray.export.result import read_reconstruction
 from g_ray.formats.calibration_source import rescale_camera
 from g_ray.formats.cameras_json import CamerasJsonSource, read_cameras
 from g_ray.formats.documents import ParsedFile
+from g_ray.formats.gps import read_place, read_places
 from g_ray.formats.masks import find_masks
 from g_ray.formats.posed_scene import PosedScene
+from g_ray.geometry.geodesy import Place
 from g_ray.geometry.pose import Pose
 from g_ray.media.photos import Photo, check_photos, find_photos, orient_photo
 from g_ray.media.view import View
-from g_ray.reconstruction.alignment import scale_to_distance
+from g_ray.reconstruction.gps_alignment import MIN_PLACES
 from g_ray.reconstruction.score import read_truth
 from g_ray.sfm.rig import Rig, read_rig_cameras
 
 Report = Callable[[str], None]
+GpsUse = Literal["use", "ignore"]
 
 
 @dataclass(frozen=True)
@@ -93,6 +96,12 @@ class KnownGeometry:
 
     keep_poses: bool = True
     """Models that use poses keep the known ones; otherwise the scene is aligned to them."""
+    estimated: bool = False
+    """The poses were estimated from these photographs: they fix neither a world nor a unit."""
+    places: Sequence[Place | None] = ()
+    """Where GPS says that the photographs were taken."""
+    georeference: bool = False
+    """Write where on the earth the result is."""
 
     def count_poses(self) -> int:
         return sum(pose is not None for pose in self.poses)
@@ -107,12 +116,13 @@ class KnownGeometry:
         if self.distance is not None and set(self.distance[:2]) <= set(views):
             one, other, length = self.distance
             distance = (list(views).index(one), list(views).index(other), length)
-        return KnownGeometry(
-            poses if enough else (),
-            self.metric and enough,
-            distance,
-            truth if scored else (),
-            self.keep_poses,
+        return replace(
+            self,
+            poses=poses if enough else (),
+            metric=self.metric and enough,
+            distance=distance,
+            truth=truth if scored else (),
+            places=[self.places[view] for view in views] if self.places else (),
         )
 
 
@@ -124,6 +134,8 @@ def collect_known(
     distance: tuple[str, str, float] | None,
     truth: Path | None,
     report: Report,
+    gps: GpsUse = "use",
+    georeference: bool = False,
 ) -> KnownGeometry:
     """Collect what the calibration and the user know of a scene.
 
@@ -156,9 +168,18 @@ def collect_known(
             raise ValueError(
                 "--distance gives a scale, and known poses have one already: leave it out, or add --poses ignore"
             )
-        known, metric, pair = _scale_poses(known, pair, views), True, None
+        _check_estimated(known, pair, views)
     true_views = [] if truth is None else _read_truth_of_views(truth, views, report)
-    return KnownGeometry(known, metric, pair, true_views, keep_poses=poses == "given")
+    return KnownGeometry(
+        known,
+        metric,
+        pair,
+        true_views,
+        keep_poses=poses == "given",
+        estimated=estimated,
+        places=_find_places(views, gps, georeference, report),
+        georeference=georeference,
+    )
 
 
 def read_finished_views(folder: Path) -> tuple[list[View], KnownGeometry]:
@@ -207,17 +228,39 @@ def _find_distance(distance: tuple[str, str, float], names: list[str]) -> tuple[
     return names.index(first), names.index(second), length
 
 
-def _scale_poses(
+def _check_estimated(
     poses: Sequence[Pose | None], pair: tuple[int, int, float], views: Sequence[View]
-) -> list[Pose | None]:
-    """Return estimated poses in meters, in which the cameras of two views are so far apart."""
-    first, second, length = pair
-    one, other = poses[first], poses[second]
-    if one is None or other is None:
-        missing = views[first if one is None else second].name
-        raise ValueError(f"--distance names {missing}, whose pose could not be estimated: name another one")
-    scale = scale_to_distance(one, other, length)
-    return [None if pose is None else scale.transform_pose(pose) for pose in poses]
+) -> None:
+    """Raise ValueError if a view that a distance names has no pose among the estimated ones."""
+    for number in pair[:2]:
+        if poses[number] is None:
+            raise ValueError(
+                f"--distance names {views[number].name}, whose pose could not be estimated: name another one"
+            )
+
+
+def _find_places(
+    views: Sequence[View], gps: GpsUse, georeference: bool, report: Report
+) -> Sequence[Place | None]:
+    """Read where photographs were taken; ValueError if a georeference needs it and it is not there."""
+    if gps == "ignore":
+        return ()
+    try:
+        places = read_places(views, report)
+        count = sum(place is not None for place in places)
+        if georeference and count < MIN_PLACES:
+            raise ValueError(f"is in {count} of {len(views)} photographs, and {MIN_PLACES} are needed")
+    except ValueError as error:
+        if georeference:
+            raise ValueError(
+                f"--georeference: GPS {error}; leave it out, or add GPS to the photographs"
+            ) from None
+        if any(read_place(view.image) for view in views if isinstance(view.image, Photo)):
+            report(f"GPS {error}: it is not used")
+        return ()
+    if count:
+        report(f"{count} photographs have GPS, which gives scale, heading and level (--gps ignore: not)")
+    return places
 
 
 def _read_truth_of_views(folder: Path, views: Sequence[View], report: Report) -> list[View | None]:

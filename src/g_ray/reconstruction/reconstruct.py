@@ -16,11 +16,9 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from g_ray.cameras.camera import Camera
-from g_ray.export.reconstructed_view import ReconstructedView
 from g_ray.export.result import (
     FeatureTracks,
     Reconstruction,
-    Unit,
     group_reasons,
 )
 from g_ray.geometry.similarity import Similarity
@@ -31,18 +29,15 @@ from g_ray.predictors import ModelSettings, choose_model, make_predictor
 from g_ray.predictors.model_settings import WEIGHTS, PlaceBy, Precision
 from g_ray.predictors.network_predictor import NetworkPredictor, load_network
 from g_ray.predictors.predictor import Predictor, Progress, SceneInput, ScenePrediction, check_priors
-from g_ray.reconstruction.alignment import Alignment, align_to_poses, scale_to_distance
 from g_ray.reconstruction.inputs import KnownGeometry
 from g_ray.reconstruction.score import score_views
 from g_ray.reconstruction.verdict import judge
+from g_ray.reconstruction.world import find_world
 from g_ray.sfm.rig import Rig
 from g_ray.sfm.sparse_scene import SparseScene
 from g_ray.viewer.reconstruction_report import write_report
 
 __all__ = ["WEIGHTS", "KnownGeometry", "Reconstruction", "load_network", "reconstruct", "reconstruct_views"]
-
-MAX_POSITION_ERROR = 0.1
-"""Share of the extent of known positions by which found ones may be off before the unit of the known ones is kept."""
 
 
 def reconstruct(
@@ -149,18 +144,20 @@ def assemble(
     placed = [index for index, view in enumerate(prediction.views) if view is not None]
     known = known.select(placed)
     views = [view for view in prediction.views if view is not None]
-    similarity, unit, alignment, notes = _align_to_known(views, prediction, known)
-    poses = known.poses or [None] * len(views)
+    world = find_world(views, prediction, known)
+    poses = [pose and world.moved_poses.transform_pose(pose) for pose in known.poses or [None] * len(views)]
     assembled = tuple(
         replace(
-            view.transform(similarity),
+            view.transform(world.similarity),
             calibration=given.source or "unknown",
             true_pose=pose,
             photo=given.image if isinstance(given.image, Photo) else None,
         )
         for given, view, pose in zip([scene.views[index] for index in placed], views, poses, strict=True)
     )
-    metrics: dict[str, Any] = {} if alignment is None else alignment.to_metrics()
+    metrics: dict[str, Any] = {} if world.alignment is None else world.alignment.to_metrics()
+    if world.gps is not None:
+        metrics |= world.gps.to_metrics()
     if known.truth:
         metrics |= score_views(assembled, known.truth)
     reasons = zip([view.name for view in scene.views], prediction.reasons, strict=True)
@@ -171,44 +168,15 @@ def assemble(
     return Reconstruction(
         assembled,
         None,
-        unit,
+        world.unit,
         metrics,
-        notes=(*left_out, *prediction.notes, *notes),
-        quality=judge(scene, prediction, assembled, alignment, unit, predictor),
-        tracks=_collect_tracks(prediction, placed, similarity),
-        cloud=None if prediction.cloud is None else _renumber(prediction, placed).transform(similarity),
+        notes=(*left_out, *prediction.notes, *world.notes),
+        quality=judge(scene, prediction, assembled, world, predictor),
+        tracks=_collect_tracks(prediction, placed, world.similarity),
+        cloud=None if prediction.cloud is None else _renumber(prediction, placed).transform(world.similarity),
+        origin=world.origin if known.georeference else None,
         page=write_report,
     )
-
-
-def _align_to_known(
-    views: Sequence[ReconstructedView], prediction: ScenePrediction, known: KnownGeometry
-) -> tuple[Similarity, Unit, Alignment | None, list[str]]:
-    """Return the similarity to the known world, the unit there, how well poses agree, and notes."""
-    unit: Unit = "unknown" if prediction.metric_by is None else "metre"
-    same = Similarity.from_scale(1.0)
-    if known.count_poses() >= 2:
-        alignment = align_to_poses([view.pose for view in views], known.poses)
-        if prediction.keeps_poses:
-            return same, "metre" if known.metric else unit, None, []
-        if known.distance is not None:
-            raise ValueError(
-                "known poses fix the scale already: leave out the known distance, or the alignment"
-            )
-        good = alignment.position_rmse <= MAX_POSITION_ERROR * alignment.position_extent
-        notes = []
-        if known.metric and not good:
-            notes.append(
-                f"positions are off by {alignment.position_rmse:.2g} m of an extent of "
-                f"{alignment.position_extent:.2g} m: the fit does not support meters"
-            )
-        return alignment.similarity, "metre" if known.metric and good else "unknown", alignment, notes
-    if known.metric:
-        raise ValueError("poses in meters were announced, but fewer than two placed views have a known pose")
-    if known.distance is not None:
-        one, other, length = known.distance
-        return scale_to_distance(views[one].pose, views[other].pose, length), "metre", None, []
-    return same, unit, None, []
 
 
 def _collect_tracks(

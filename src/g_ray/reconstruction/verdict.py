@@ -8,12 +8,12 @@ import torch
 from torch import Tensor
 
 from g_ray.export.reconstructed_view import ReconstructedView
-from g_ray.export.result import Unit
 from g_ray.media.view import View
 from g_ray.predictors.model_settings import ROOMS_WEIGHTS
 from g_ray.predictors.predictor import Predictor, SceneInput, ScenePrediction
 from g_ray.reconstruction.alignment import Alignment
 from g_ray.reconstruction.grade import grade_result
+from g_ray.reconstruction.world import World
 from g_ray.stereo import DepthMap, StereoOptions, check_consistency, choose_sources
 
 FOCAL_CHANGE = 0.02
@@ -26,8 +26,7 @@ def judge(
     scene: SceneInput,
     prediction: ScenePrediction,
     views: Sequence[ReconstructedView],
-    alignment: Alignment | None,
-    unit: Unit,
+    world: World,
     predictor: Predictor,
 ) -> dict[str, Any]:
     """Return figures by name, the "grade" with its worst "limit", and "verdict", readable sentences."""
@@ -43,13 +42,15 @@ def judge(
     sentences.append(_describe_depth(prediction, figures))
     sentences.append(_describe_lens(figures))
     sentences.append(_describe_given_poses(figures))
-    if alignment is not None:
-        figures |= _compare_with_standing_still(alignment, views)
+    if world.alignment is not None:
+        figures |= _compare_with_standing_still(world.alignment, views)
         sentences.append(_describe_alignment(figures))
     elif prediction.keeps_poses:
         kind = "Estimated" if any(view.is_estimated for view in scene.views) else "Known"
         sentences.append(_describe_kept_poses(kind, prediction, figures))
-    sentences.append(_describe_scale(prediction, unit))
+    sentences.append(_describe_scale(world))
+    if world.scale is not None:
+        figures["scale"] = world.scale.to_figures()
     if predictor.describe_settings().get("weights") == ROOMS_WEIGHTS:
         sentences.append(
             f"{ROOMS_WEIGHTS} was trained on procedural rooms of 48 px: its poses and depth of photographs are not "
@@ -232,11 +233,7 @@ def _describe_kept_poses(kind: str, prediction: ScenePrediction, figures: dict[s
     )
 
 
-def _describe_scale(prediction: ScenePrediction, unit: Unit) -> str:
-    if unit != "metre":
+def _describe_scale(world: World) -> str:
+    if world.scale is None:
         return "Scale unknown: distances are relative."
-    scale = None if prediction.sparse is None else prediction.sparse.scale
-    if scale is None:
-        return "Distances are in meters."
-    interval = f"95 % interval of the factor {scale.low:.3f} … {scale.high:.3f}"
-    return f"Distances are in meters, from {scale.source} ({interval})."
+    return f"Distances are in meters, from {world.scale.describe()}."

@@ -11,9 +11,12 @@ import torch
 from g_ray.cameras import Pinhole
 from g_ray.cli import main as entry
 from g_ray.cli.main import main
+from g_ray.export.reconstructed_view import ReconstructedView
 from g_ray.geometry.pose import Pose
 from g_ray.media.view import View
+from g_ray.predictors.predictor import ScenePrediction
 from g_ray.reconstruction.inputs import collect_known
+from g_ray.reconstruction.world import find_world
 from g_ray.runtime.device import choose_device
 from g_ray_lab.tables.synthesis_table import find_lpips
 
@@ -46,9 +49,14 @@ def test_estimated_poses_have_no_unit_until_a_distance_gives_one():
     with pytest.raises(ValueError, match="in meters, but they are estimated"):
         collect_known(views, metric=True, distance=None, **options)
     known = collect_known(views, metric=False, distance=("a", "b", 2.0), **options)
-    assert known.metric and known.distance is None and known.keep_poses
-    torch.testing.assert_close(known.poses[1].translation, torch.tensor([2.0, 0, 0]), check_dtype=False)
-    torch.testing.assert_close(known.poses[1].rotation, poses[1].rotation, check_dtype=False)
+    assert known.estimated and known.distance == (0, 1, 2.0) and known.keep_poses and not known.metric
+    depth = torch.ones(36, 48)
+    kept = [ReconstructedView(view.name, camera, view.pose, depth, depth, depth > 0) for view in views[:2]]
+    world = find_world(kept, ScenePrediction(tuple(kept), keeps_poses=True), known.select([0, 1]))
+    assert world.unit == "metre" and float(world.similarity.scale) == pytest.approx(0.5)
+    moved = world.moved_poses.transform_pose(poses[1])
+    torch.testing.assert_close(moved.translation, torch.tensor([2.0, 0, 0]), check_dtype=False)
+    torch.testing.assert_close(moved.rotation, poses[1].rotation, check_dtype=False)
     with pytest.raises(ValueError, match="names c, whose pose could not be estimated"):
         collect_known(views, metric=False, distance=("a", "c", 2.0), **options)
 

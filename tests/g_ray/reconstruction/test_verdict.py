@@ -9,9 +9,11 @@ import torch
 from g_ray.cameras.pinhole import Pinhole
 from g_ray.export.reconstructed_view import ReconstructedView
 from g_ray.geometry.pose import Pose
+from g_ray.geometry.similarity import Similarity
 from g_ray.media.view import View
 from g_ray.predictors.predictor import Cost, Prior, SceneInput, ScenePrediction
 from g_ray.reconstruction.verdict import judge
+from g_ray.reconstruction.world import World
 from g_ray.sfm.sparse_scene import SparseScene, Tracks
 
 SIDE, VIEWS = 16, 3
@@ -76,7 +78,8 @@ def make_sparse(views):
 
 def ask(prediction):
     scene = SceneInput([View(one.name, CAMERA) for one in prediction.views])
-    return judge(scene, prediction, prediction.views, None, "unknown", Silent())
+    same = Similarity.identity()
+    return judge(scene, prediction, prediction.views, World(same, same), Silent())
 
 
 def test_agreement_of_a_network_with_itself_is_no_confirmation():
