@@ -113,8 +113,8 @@ def _find_largest_neighbors(entries: Int[Tensor, "batch side side"]) -> Int[Tens
     """Return the largest entry of each cell's neighbors; an edge of the square is folded onto itself at its middle."""
     wide = torch.cat([entries[:, :, :1].flip(1), entries, entries[:, :, -1:].flip(1)], 2)
     full = torch.cat([wide[:, :1].flip(2), wide, wide[:, -1:].flip(2)], 1)
-    # Entries are below 2⁵³, so that float64 keeps them exactly; pooling has no integers.
-    return torch.nn.functional.max_pool2d(full.double(), 3, stride=1).long()
+    tall = torch.maximum(torch.maximum(full[:, :-2], full[:, 1:-1]), full[:, 2:])
+    return torch.maximum(torch.maximum(tall[:, :, :-2], tall[:, :, 1:-1]), tall[:, :, 2:])
 
 
 @dataclass(frozen=True, eq=False)

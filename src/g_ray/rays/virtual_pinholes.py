@@ -9,7 +9,7 @@ Keypoints go through that equation and back; depths are merged in `g_ray.rays.pi
 """
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -21,6 +21,7 @@ from g_ray.cameras.camera import Camera
 from g_ray.cameras.pinhole import Pinhole
 from g_ray.cameras.ray_grid import pixel_centers
 from g_ray.geometry.pose import Pose
+from g_ray.rays.crop_layout import choose_rotations, look_along
 
 MAX_FOV_DEG = 90.0
 """In its corners, 55° from the axis, a crop of 90° already magnifies areas by 1/cos³ 55° ≈ 5."""
@@ -28,6 +29,8 @@ MAX_FOV_DEG = 90.0
 MAX_FINER = 6
 """Most samples per axis of a crop's pixel, where it covers many pixels of the photograph."""
 
+_STEP, _SMOOTH_PX = 4, 0.02
+"""Every so many pixels of a crop are projected, and those between interpolated where that is off by less."""
 _LAYOUT_SAMPLES = 48
 _EDGE_SAMPLES = 256
 
@@ -104,9 +107,7 @@ class VirtualPinholes:
         for top in range(0, self.crop.height, rows):
             bottom = min(top + rows, self.crop.height)
             strip = fine.crop(0, finer * top, fine.width, finer * (bottom - top))
-            rays, _ = strip.unproject_grid()
-            pixels, seen = self.photo.project(rays @ self.photo_from_crop[index].mT)
-            seen = seen & self.photo.contains(pixels)
+            pixels, seen = project_crop(self.photo, strip, self.photo_from_crop[index])
             place = (pixels + pixels.new_tensor([1.0, 0.0])) / pixels.new_tensor(
                 [self.photo.width + 2, self.photo.height]
             )
@@ -147,6 +148,54 @@ class VirtualPinholes:
         limit = torch.tensor([self.photo.width - 1, self.photo.height - 1], device=pixels.device)
         column, row = torch.minimum(pixels.floor().long().clamp(min=0), limit).unbind(-1)
         return pixels, valid & self.mask[row, column]
+
+
+def project_crop(
+    photo: Camera, crop: Camera, photo_from_crop: Float[Tensor, "3 3"]
+) -> tuple[Float[Tensor, "h w 2"], Bool[Tensor, "h w"]]:
+    """Project the pixel centers of a crop into the photograph, and whether it has them.
+
+    A lens is smooth: pixels between nodes are interpolated where second differences of the nodes are small, and
+    projected one by one elsewhere (at the rim, at a seam).
+    """
+    rows, columns = (-(-(n - 1) // _STEP) + 1 for n in (crop.height, crop.width))
+    nodes = pixel_centers(columns, rows, dtype=crop.dtype, device=crop.device)
+    places, seen = _project(photo, crop, photo_from_crop, _STEP * (nodes - 0.5) + 0.5)
+    smooth = _find_smooth_nodes(places) & seen
+    size = [_STEP * (n - 1) + 1 for n in (rows, columns)]
+    dense = F.interpolate(places.movedim(-1, 0)[None], size, mode="bilinear", align_corners=True)[0]
+    near = F.interpolate(
+        torch.stack([smooth, grow(seen, 1)])[None].to(places), size, mode="bilinear", align_corners=True
+    )
+    inner, some = (part[: crop.height, : crop.width] for part in near[0])
+    dense, valid = dense.movedim(0, -1)[: crop.height, : crop.width].contiguous(), inner >= 1 - 1e-5
+    # A rim between nodes that all lie outside is at most a corner: neighbors of a node inside are enough.
+    rest = ((some > 0) & ~valid).nonzero()
+    pixels, inside = _project(photo, crop, photo_from_crop, rest.flip(-1).to(crop.dtype) + 0.5)
+    dense[rest[:, 0], rest[:, 1]], valid[rest[:, 0], rest[:, 1]] = pixels, inside
+    return dense, valid
+
+
+def _project(photo: Camera, crop: Camera, photo_from_crop: Tensor, at: Tensor) -> tuple[Tensor, Tensor]:
+    pixels, seen = photo.project(crop.unproject(at)[0] @ photo_from_crop.mT)
+    return pixels, seen & photo.contains(pixels)
+
+
+def _find_smooth_nodes(places: Float[Tensor, "h w 2"]) -> Bool[Tensor, "h w"]:
+    """Find nodes around which interpolation is exact enough: linear interpolation is off by an eighth of the second
+    difference."""
+    rough = torch.full(places.shape[:2], min(places.shape[:2]) < 3, device=places.device)
+    for axis in (0, 1):
+        bend = places.diff(n=2, dim=axis).abs().amax(-1) > 4 * _SMOOTH_PX
+        rough.narrow(axis, 1, bend.shape[axis]).logical_or_(bend)
+    return ~grow(rough, 1)
+
+
+def grow(mask: Bool[Tensor, "h w"], reach: int) -> Bool[Tensor, "h w"]:
+    """Grow a mask by `reach` pixels to all sides."""
+    for kernel, pad in (((2 * reach + 1, 1), (reach, 0)), ((1, 2 * reach + 1), (0, reach))):
+        mask = F.max_pool2d(mask.float()[None, None], kernel, 1, pad)[0, 0] > 0
+    return mask
 
 
 def cover_with_pinholes(
@@ -251,130 +300,3 @@ def _measure_density(photo: Camera) -> float:
 
 def _round_up(value: float, multiple: int) -> int:
     return max(multiple, math.ceil(value / multiple - 1e-6) * multiple)
-
-
-# Where the crops look, so that together they see all rays of the photograph.
-#
-# Crops stand in rows on the sphere: a row holds equally spaced crops at one angle from a polar axis, and a cap at a
-# pole may replace a row. Rows about the vertical suit panoramas, rows about the optical axis suit fisheyes. All layouts
-# of that kind with few rows are tried on the rays of the lens, and the one with the fewest crops is kept.
-
-
-MAX_ROWS = 5
-MAX_PER_ROW = 12
-POLES = (1, 2)
-"""Axes of the photograph's frame that rows may surround: y, the vertical, and z, the optical axis."""
-
-
-def choose_rotations(rays: Float[Tensor, "ray 3"], core_deg: float) -> Float[Tensor, "crop 3 3"]:
-    """Choose `photo_from_crop` of few upright square crops, so that every ray lies in the middle `core_deg` of one."""
-    rays = rays.double()
-    layouts = (torch.cat(rows) for pole in POLES for rows in _propose_rows(rays, core_deg, pole))
-    best = None
-    for directions in layouts:
-        rotations = _drop_redundant(rays, look_along(directions), core_deg)
-        if best is None or len(rotations) < len(best):
-            best = rotations
-    if best is None:
-        raise ValueError(
-            f"no layout with {MAX_ROWS} rows of {MAX_PER_ROW} crops covers the lens with {core_deg:g}° each: "
-            "use wider crops or less overlap"
-        )
-    return best
-
-
-def look_along(directions: Float[Tensor, "*crop 3"]) -> Float[Tensor, "*crop 3 3"]:
-    """Rotations whose z axis is the direction: first a turn about the vertical, then a tilt, so x stays horizontal."""
-    x, y, z = torch.nn.functional.normalize(directions, dim=-1).unbind(-1)
-    level = torch.hypot(x, z)
-    at_pole = level < 1e-6
-    sin_yaw = torch.where(at_pole, 0.0, x / level.clamp(min=1e-12))
-    cos_yaw = torch.where(at_pole, 1.0, z / level.clamp(min=1e-12))
-    zero = torch.zeros_like(x)
-    right = torch.stack([cos_yaw, zero, -sin_yaw], -1)
-    forward = torch.stack([sin_yaw * level, y, cos_yaw * level], -1)
-    return torch.stack([right, torch.linalg.cross(forward, right), forward], -1)
-
-
-# Layouts
-
-
-def _propose_rows(rays: Tensor, core_deg: float, pole: int) -> Iterator[list[Tensor]]:
-    """Rows about an axis of the photograph that cover all rays: with one to MAX_ROWS rows, with caps and without."""
-    angle = torch.acos(rays[:, pole].clamp(-1, 1))
-    low, high = float(angle.min()), float(angle.max())
-    cap = math.radians(core_deg) / 2
-    near_pole, far_pole = low < cap, high > math.pi - cap
-    for with_near in {False, near_pole}:
-        for with_far in {False, far_pole}:
-            start, stop = (cap if with_near else low), (math.pi - cap if with_far else high)
-            caps = [_make_pole(pole, 1.0)] * with_near + [_make_pole(pole, -1.0)] * with_far
-            for count in range(1, MAX_ROWS + 1) if start < stop else [0]:
-                rows = _fill_rows(rays, angle, core_deg, pole, start, stop, count)
-                if rows is not None:
-                    yield caps + rows
-
-
-def _fill_rows(
-    rays: Tensor, angle: Tensor, core_deg: float, pole: int, start: float, stop: float, count: int
-) -> list[Tensor] | None:
-    """Evenly spaced rows, each with as few crops as cover its band of rays; None where a band cannot be covered."""
-    rows = []
-    for index in range(count):
-        bottom, top = (start + (stop - start) * (index + i) / count for i in (0, 1))
-        band = rays[(angle >= bottom) & (angle <= top)]
-        row = _fill_row(band, core_deg, pole, (bottom + top) / 2)
-        if row is None:
-            return None
-        rows.append(row)
-    return rows
-
-
-def _fill_row(band: Tensor, core_deg: float, pole: int, angle: float) -> Tensor | None:
-    if not len(band):
-        return band
-    first, second = (pole + 1) % 3, (pole + 2) % 3
-    turn = torch.atan2(band[:, second], band[:, first]).sort().values
-    begin, span = _find_arc(turn)
-    for count in range(1, MAX_PER_ROW + 1):
-        # A closed row can also begin between the axes of the photograph, which may save crops in the corners.
-        for phase in (0.5,) if span < 2 * math.pi else (0.0, 0.5):
-            at = begin + span * (torch.arange(count, dtype=band.dtype, device=band.device) + phase) / count
-            row = torch.zeros(count, 3, dtype=band.dtype, device=band.device)
-            row[:, pole] = math.cos(angle)
-            row[:, first], row[:, second] = math.sin(angle) * at.cos(), math.sin(angle) * at.sin()
-            if bool(_find_seen(band, look_along(row), core_deg).any(0).all()):
-                return row
-    return None
-
-
-def _find_arc(turn: Float[Tensor, "ray"]) -> tuple[float, float]:
-    """Start and length of the shortest arc that holds all sorted angles; the full circle if gaps are below 30°."""
-    gaps = torch.cat([turn[1:], turn[:1] + 2 * math.pi]) - turn
-    widest = int(gaps.argmax())
-    if float(gaps[widest]) < math.radians(30):
-        return 0.0, 2 * math.pi
-    return float(turn[(widest + 1) % len(turn)]), 2 * math.pi - float(gaps[widest])
-
-
-def _make_pole(pole: int, sign: float) -> Tensor:
-    direction = torch.zeros(1, 3, dtype=torch.float64)
-    direction[0, pole] = sign
-    return direction
-
-
-def _find_seen(rays: Tensor, rotations: Tensor, core_deg: float) -> Bool[Tensor, "crop ray"]:
-    x, y, z = (rays @ rotations).unbind(-1)
-    reach = math.tan(math.radians(core_deg) / 2) * z
-    return (x.abs() <= reach) & (y.abs() <= reach)
-
-
-def _drop_redundant(rays: Tensor, rotations: Tensor, core_deg: float) -> Tensor:
-    """Leave out crops whose rays all lie in others, the emptiest first."""
-    seen = _find_seen(rays, rotations, core_deg)
-    keep = torch.ones(len(rotations), dtype=torch.bool)
-    for index in seen.sum(1).argsort().tolist():
-        keep[index] = False
-        if not bool(seen[keep].any(0).all()):
-            keep[index] = True
-    return rotations[keep]

@@ -17,7 +17,7 @@ from g_ray.sfm.localization import localize
 from g_ray.sfm.refinement import Refinement, refine
 from g_ray.sfm.rig import Rig, read_aria_rig, read_kalibr_rig, read_rig_cameras, read_rig_config
 from g_ray.sfm.sfm_options import SfMOptions
-from g_ray.sfm.sparse_scene import PoseAgreement, ScaleEstimate, SparseScene, Tracks, load_scene, save_scene
+from g_ray.sfm.sparse_scene import PoseAgreement, SparseScene, Tracks, load_scene, save_scene
 from g_ray.sfm.structure_from_motion import reconstruct_cameras, refine_poses, triangulate
 from g_ray.sfm.workspace import Report
 
@@ -27,7 +27,6 @@ __all__ = [
     "Refinement",
     "Report",
     "Rig",
-    "ScaleEstimate",
     "SfMOptions",
     "SparseScene",
     "Tracks",

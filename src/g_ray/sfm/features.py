@@ -12,19 +12,22 @@ import numpy as np
 import torch
 from jaxtyping import Bool, Float, UInt8
 from torch import Tensor
-from torch.nn.functional import interpolate, max_pool2d
+from torch.nn.functional import interpolate
 
 from g_ray.cameras.camera import Camera
+from g_ray.cameras.ray_grid import pixel_centers
 from g_ray.formats.colmap.colmap_cameras import measure_angles_deg
 from g_ray.media.photos import Photo
 from g_ray.media.view import View
-from g_ray.rays.virtual_pinholes import VirtualPinholes, cover_with_pinholes
+from g_ray.rays.virtual_pinholes import VirtualPinholes, cover_with_pinholes, grow
 from g_ray.sfm.sfm_options import WORKING_SIZE, SfMOptions
 
 RAW_ANGLE_DEG = 75.0
 """A lens is cropped if more than a tenth of its pixels look further away from the axis."""
 RAW_SHARE = 0.9
 CROP_FOV_DEG = 84.0
+WINDOW_STEP, WINDOW_MARGIN = 8, 40
+"""Crops overlap, and features belong to one of them: pixels further than this from a crop's own part are not drawn."""
 BORDER_PX = 6
 """Features this near to where the lens sees nothing are features of that border."""
 
@@ -98,10 +101,10 @@ def _extract_from_crops(pycolmap: Any, camera: Camera, working: Tensor, options:
         photo_from_crop=cover.photo_from_crop.float(),
     )
     parts = []
-    for index in range(len(cover)):
-        crop, seen = (part[0] for part in drawn.render(working, [index]))
+    for index, window in enumerate(_find_windows(cover)):
+        crop, seen = (part[0] for part in _cut(drawn, window).render(working, [index]))
         places, descriptors = run_sift(pycolmap, crop, limit)
-        pixels, owned = _return_to_photo(cover, index, torch.from_numpy(places).double())
+        pixels, owned = _return_to_photo(_cut(cover, window), index, torch.from_numpy(places).double())
         inside = _sample_nearest(_erode(seen), places)
         parts.append(_make_features(pixels.numpy() * ratio, descriptors).select(owned.numpy() & inside))
     return _make_features(
@@ -109,9 +112,31 @@ def _extract_from_crops(pycolmap: Any, camera: Camera, working: Tensor, options:
     )
 
 
+def _find_windows(cover: VirtualPinholes) -> list[tuple[int, int, int, int]]:
+    """Find left, top, width and height of the part of each crop that holds its own rays, with what surrounds them."""
+    side = (cover.crop.width, cover.crop.height)
+    coarse = pixel_centers(*(-(-n // WINDOW_STEP) for n in side), dtype=cover.crop.dtype) * WINDOW_STEP
+    windows = []
+    for index in range(len(cover)):
+        places = coarse[_return_to_photo(cover, index, coarse)[1]]
+        if not len(places):
+            windows.append((0, 0, *side))
+            continue
+        low = (places.amin(0) - WINDOW_MARGIN).clamp_min(0).long().tolist()
+        high = (places.amax(0) + WINDOW_MARGIN).long().tolist()
+        left, top = low
+        windows.append((left, top, *(min(a, b) - c for a, b, c in zip(side, high, low, strict=True))))
+    return windows
+
+
+def _cut(cover: VirtualPinholes, window: tuple[int, int, int, int]) -> VirtualPinholes:
+    """Return the same crops, reduced to a window."""
+    return replace(cover, crop=cover.crop.crop(*window))
+
+
 def _return_to_photo(
-    cover: VirtualPinholes, index: int, places: Float[Tensor, "n 2"]
-) -> tuple[Float[Tensor, "n 2"], Bool[Tensor, "n"]]:
+    cover: VirtualPinholes, index: int, places: Float[Tensor, "*n 2"]
+) -> tuple[Float[Tensor, "*n 2"], Bool[Tensor, "*n"]]:
     """Pixels of the photograph, and whether the features there belong to this crop.
 
     Crops overlap: a ray belongs to the crop with the nearest axis.
@@ -165,5 +190,4 @@ def _find_nearest(pixels: np.ndarray, width: int, height: int) -> tuple[Tensor, 
 
 
 def _erode(mask: Bool[Tensor, "h w"]) -> Bool[Tensor, "h w"]:
-    blocked = max_pool2d((~mask).float()[None, None], 2 * BORDER_PX + 1, 1, BORDER_PX)
-    return blocked[0, 0] == 0
+    return ~grow(~mask, BORDER_PX)

@@ -10,6 +10,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from g_ray.formats.colmap.colmap_cameras import compute_working_scale, measure_pixels_per_rad
+from g_ray.geometry.metric_scale import MetricScale
 from g_ray.geometry.pose import Pose
 from g_ray.geometry.similarity import Similarity, fit_similarity_to_poses
 from g_ray.sfm.bundle import (
@@ -23,7 +24,7 @@ from g_ray.sfm.bundle import (
 )
 from g_ray.sfm.rig import Rig
 from g_ray.sfm.sfm_options import MAX_ERROR_PX, WORKING_SIZE, SfMOptions
-from g_ray.sfm.sparse_scene import ScaleEstimate, SparseScene
+from g_ray.sfm.sparse_scene import SparseScene
 
 CLIP_PX = 20.0
 """Larger errors count as this much, so that single wrong matches do not dominate."""
@@ -188,7 +189,7 @@ def retriangulate(scene: SparseScene, problem: Problem, frames: Frames, options:
     return replace(scene, points=points)
 
 
-def estimate_scale(scene: SparseScene, options: SfMOptions) -> ScaleEstimate | None:
+def estimate_scale(scene: SparseScene, options: SfMOptions) -> MetricScale | None:
     """Estimate how well the rig's baselines fix the scale of a scene; None without a rig whose cameras are apart."""
     if scene.rig is None or scene.rig.baseline == 0 or not len(scene.points):
         return None
@@ -203,7 +204,7 @@ def estimate_scale(scene: SparseScene, options: SfMOptions) -> ScaleEstimate | N
     except RuntimeError:  # LinAlgError
         deviation = math.inf  # nothing in the pictures depends on the scale
     reach = min(INTERVAL * deviation, 50.0)
-    return ScaleEstimate(math.exp(-reach), math.exp(reach), describe_baseline(scene.rig))
+    return MetricScale(describe_baseline(scene.rig), 1.0, math.exp(-reach), math.exp(reach))
 
 
 def describe_baseline(rig: Rig) -> str:

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from g_ray.formats.colmap.colmap_cameras import ColmapLens, import_pycolmap, make_colmap_lens
+from g_ray.geometry.metric_scale import MetricScale
 from g_ray.geometry.pose import Pose
 from g_ray.media.view import View
 from g_ray.sfm.diagnosis import (
@@ -41,7 +42,7 @@ from g_ray.sfm.refinement import (
 )
 from g_ray.sfm.rig import Rig
 from g_ray.sfm.sfm_options import MAX_ERROR_PX, SMALL_SET, WORKING_SIZE, SfMOptions
-from g_ray.sfm.sparse_scene import PoseAgreement, ScaleEstimate, SparseScene, Tracks
+from g_ray.sfm.sparse_scene import PoseAgreement, SparseScene, Tracks
 from g_ray.sfm.workspace import (
     Report,
     Workspace,
@@ -117,7 +118,7 @@ def _take_scale(scene: SparseScene, rig: Rig) -> SparseScene:
     scene = scene.add_notes("all photographs are of one instant: their poses are those on the rig")
     if rig.baseline == 0:
         return scene
-    return replace(scene, scale=ScaleEstimate(1.0, 1.0, describe_baseline(rig)))
+    return replace(scene, scale=MetricScale(describe_baseline(rig), 1.0, 1.0, 1.0))
 
 
 def _map_views(
@@ -167,7 +168,7 @@ def _map_scene(
         reasons = [None] * len(views)
     scene = _add_groups(scene, geometries)
     scale = estimate_scale(scene, options)
-    if scale is not None and scale.high > UNKNOWN_SCALE:
+    if scale is not None and scale.high is not None and scale.high > UNKNOWN_SCALE:
         scene = scene.add_notes("the rig's baseline is too short for this scene: its scale is not known")
         scale = None
     return replace(scene, reasons=tuple(reasons), scale=scale)

@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 from g_ray.cameras import CAMERAS, Equirectangular, OpenCVFisheye, Pinhole, RayMapCamera
 from g_ray.demo.room import make_random_room
 from g_ray.geometry.pose import Pose
+from g_ray.rays.crop_layout import look_along
 from g_ray.rays.pinhole_merge import merge_depths, solve_log_scales
-from g_ray.rays.virtual_pinholes import VirtualPinholes, cover_with_pinholes, is_closed, look_along
+from g_ray.rays.virtual_pinholes import VirtualPinholes, cover_with_pinholes, is_closed, project_crop
 
 
 def make_circular_fisheye(fov_deg, size=180):
@@ -45,6 +46,20 @@ def cast_all(pinholes):
 def paint(rays):
     """Smooth colors of directions in [0, 1]: [*n 3] to [3 *n]."""
     return (0.5 + 0.4 * torch.sin(3 * rays + rays.new_tensor([0.0, 1.0, 2.0]))).movedim(-1, 0)
+
+
+@each_lens
+def test_interpolated_crops_are_those_of_the_lens(name):
+    """Rims and seams included: pixels within 0.03 px, and the same pixels are seen."""
+    camera = LENSES[name]()
+    pinholes = cover_with_pinholes(camera)
+    for index, rotation in enumerate(pinholes.photo_from_crop):
+        pixels, seen = project_crop(camera, pinholes.crop, rotation)
+        exact, valid = camera.project(pinholes.cast_rays(index))
+        assert torch.equal(seen, valid & camera.contains(exact))
+        # A place on the seam of a panorama is at its left and at its right end.
+        off = torch.remainder(pixels - exact + 1, camera.width) - 1 if is_closed(camera) else pixels - exact
+        assert bool((off[seen].abs() < 0.03).all())
 
 
 @each_lens

@@ -6,8 +6,9 @@ import pytest
 import torch
 
 from g_ray.cameras import OpenCV, RayMapCamera
+from g_ray.geometry.metric_scale import MetricScale
 from g_ray.geometry.pose import Pose
-from g_ray.sfm import PoseAgreement, Rig, ScaleEstimate, SparseScene, Tracks, load_scene, save_scene
+from g_ray.sfm import PoseAgreement, Rig, SparseScene, Tracks, load_scene, save_scene
 from g_ray.sfm.structure_from_motion import name_full_disk
 
 
@@ -31,7 +32,7 @@ def _make_scene() -> SparseScene:
         colors=torch.tensor([[1, 2, 3], [4, 5, 6]], dtype=torch.uint8),
         tracks=tracks,
         rig=rig,
-        scale=ScaleEstimate(0.9, 1.1, "a rig"),
+        scale=MetricScale("a rig", 1.0, 0.9, 1.1),
         agreement=PoseAgreement(10, 0.5, 1.0, 20, 0.6, 2.0, (0.5, 0.7, float("nan"))),
         notes=("a note",),
     )
