@@ -37,7 +37,7 @@ MAX_CORRECTION = math.log(2)
 # CPU seconds, measured on photographs of several sizes (docs: benchmarks).
 FEATURE_SECONDS = 1.6
 """To extract features from a photograph with a long side of 1600 px."""
-WIDE_FACTOR, RAY_MAP_FACTOR = 7.0, 9.5
+WIDE_FACTOR, RAY_MAP_FACTOR = 2.5, 2.9
 """How much longer it takes where the lens is so wide that crops are drawn, and where it is a ray map."""
 PAIR_SECONDS = 0.12
 """To match two photographs with about 8,000 features each."""

@@ -12,6 +12,7 @@ from g_ray.media.view import View
 
 if TYPE_CHECKING:
     from g_ray.export.points import PointCloud
+    from g_ray.geometry.metric_scale import MetricScale
     from g_ray.sfm.rig import Rig
     from g_ray.sfm.sparse_scene import SparseScene
 
@@ -61,8 +62,8 @@ class ScenePrediction:
     """Why a view is None."""
     keeps_poses: bool = False
     """The world is that of the given poses, which were not changed."""
-    metric_by: str | None = None
-    """What fixes the unit of the world, e.g. "the rig's baseline"; None if it is arbitrary or that of the poses."""
+    scale: "MetricScale | None" = None
+    """The model's own estimate of the unit of its world; None if it is arbitrary, or that of poses or of a rig."""
     sparse: "SparseScene | None" = None
     """Structure from motion: points with their tracks."""
     cloud: "PointCloud | None" = None

@@ -1,10 +1,7 @@
 """Stereo as a predictor: structure from motion with the lenses as they are, then a sweep along their rays."""
 
-import hashlib
-import zipfile
-from collections.abc import Iterator, MutableMapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
-from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -15,20 +12,18 @@ from torch import Tensor
 
 from g_ray.export.points import PointCloud
 from g_ray.export.reconstructed_view import ReconstructedView
-from g_ray.geometry.pose import Pose
 from g_ray.media.view import View
 from g_ray.predictors.anchoring import count_pixels, estimate_matching
 from g_ray.predictors.depth_filling import add_unconfirmed, fill_views
 from g_ray.predictors.model_settings import ModelSettings
 from g_ray.predictors.network_predictor import NetworkPredictor
 from g_ray.predictors.predictor import Cost, Prior, Progress, SceneInput, ScenePrediction
+from g_ray.predictors.stored_depths import StoredDepths, hash_geometry
 from g_ray.predictors.sweep_weights import STEREO_WEIGHTS, load_sweep_network
+from g_ray.predictors.view_placement import place_views
 from g_ray.runtime.device import choose_device
-from g_ray.runtime.files import atomic_path
 from g_ray.runtime.provenance import read_memory_gib
-from g_ray.sfm import SfMOptions, SparseScene, reconstruct_cameras, refine, triangulate
-from g_ray.sfm.lens_check import check_lenses
-from g_ray.sfm.pose_uncertainty import measure_excess_px, sample_poses
+from g_ray.sfm import SfMOptions, SparseScene
 from g_ray.stereo import (
     DepthMap,
     SparsePoints,
@@ -40,7 +35,6 @@ from g_ray.stereo import (
     find_rough_points,
     fuse_points,
 )
-from g_ray.stereo.expected_error import ASSUMED_NOISE_PX
 from g_ray.stereo.sweep import BAND, MAX_HYPOTHESES
 
 # CPU seconds and bytes, measured on photographs of several sizes (docs: benchmarks).
@@ -55,8 +49,6 @@ VIEW_BYTES = 40
 """Per pixel of the depth map of every view: image, depth, confidence, fused points."""
 VOLUME_BYTES = 20
 """Per pixel and hypothesis: the cost volume, its aggregation and a copy."""
-MIN_FEATURES = 20
-"""Features of a view from which its own reprojection error is known."""
 MIN_POINTS = 20
 """Points that a typical view must see for them to tell how far the scene is."""
 MEMORY_SHARE = 0.5
@@ -165,8 +157,11 @@ class StereoPredictor:
             raise ValueError(
                 "one photograph has no parallax: stereo needs two or more, from different places"
             )
-        sparse, keeps_poses, figures = self._place_views(scene, work, progress)
-        placed = list(sparse.registered)
+        for view in scene.views:
+            view.expect_copy(self.stereo.long_side)  # made when features are extracted
+        scene_placed = place_views(scene, self.sfm, self.refine, self.unplaced, work, progress)
+        sparse, keeps_poses = scene_placed.sparse, scene_placed.keeps_poses
+        figures, placed = dict(scene_placed.figures), list(sparse.registered)
         device = choose_device(self.device)
         views = [
             replace(scene.views[i], pose=sparse.poses[i]).limit_size(self.stereo.long_side).to(device)
@@ -174,7 +169,7 @@ class StereoPredictor:
         ]
         points = self._find_points(scene, views, sparse, placed, keeps_poses)
         progress("uncertainty", 0.0)
-        uncertainty = _measure_uncertainty(sparse, placed, views, self.sfm, keeps_poses)
+        uncertainty = scene_placed.measure_uncertainty(views)
         depths = self._estimate_depths(scene, views, points, work, progress, uncertainty)
         progress("fusion", 0.0)
         sources = choose_sources(views, points, self.stereo, uncertainty)
@@ -197,35 +192,16 @@ class StereoPredictor:
         figures["long_side_px"] = float(np.median(sides))
         figures["share_with_depth"] = _measure_coverage(depths, views)
         figures |= _summarize_errors(depths)
-        figures |= self._check_calibration(sparse, keeps_poses)
+        figures |= scene_placed.check_calibration()
         return ScenePrediction(
             tuple(predicted),
             sparse.reasons,
             keeps_poses,
-            None if sparse.scale is None else sparse.scale.source,
-            sparse,
-            cloud,
-            figures,
-            (*self.notes, *sparse.notes),
+            sparse=sparse,
+            cloud=cloud,
+            figures=figures,
+            notes=(*self.notes, *sparse.notes),
         )
-
-    def _place_views(
-        self, scene: SceneInput, work: Path | None, progress: Progress
-    ) -> tuple[SparseScene, bool, dict[str, Any]]:
-        """Return poses and points, whether the poses are the given ones, and figures of a refinement."""
-        keeps_poses = sum(view.pose is not None for view in scene.views) >= 2
-        for view in scene.views:
-            view.expect_copy(self.stereo.long_side)  # made when features are extracted
-        sparse = self._estimate_cameras(scene, keeps_poses, work, progress)
-        self._check_points(sparse)
-        figures: dict[str, Any] = {}
-        if self.refine:
-            sparse, figures, keeps_poses = _refine(sparse, self.sfm, keeps_poses)
-        if len(sparse.registered) < 2:
-            raise ValueError(
-                f"{len(sparse.registered)} of {len(scene.views)} photographs could be placed: depth needs two or more"
-            )
-        return sparse, keeps_poses, figures
 
     def _estimate_depths(
         self,
@@ -242,7 +218,7 @@ class StereoPredictor:
             points,
             self.stereo,
             lambda done: progress("depth", done / len(views)),
-            None if work is None else StoredDepths(work / "depth" / _hash_geometry(views, points)),
+            None if work is None else StoredDepths(work / "depth" / hash_geometry(views, points)),
             self._count_at_once(scene),
             uncertainty,
             self.network,
@@ -257,24 +233,6 @@ class StereoPredictor:
                 "for each photograph"
             )
         return depths
-
-    def _check_calibration(self, sparse: SparseScene, keeps_poses: bool) -> dict[str, Any]:
-        """Return figures on the lens, and on given poses, compared with those that fit the same tracks best."""
-        figures: dict[str, Any] = {}
-        check = check_lenses(sparse, self.sfm)
-        if check is not None:
-            figures["lens"] = asdict(check) | {"undecided": check.undecided}
-        if keeps_poses:
-            figures["pose_excess_px"] = measure_excess_px(sparse, self.sfm)
-        return figures
-
-    def _check_points(self, sparse: SparseScene) -> None:
-        """Stop if all poses are guesses that nothing checks: depth found with them would be chance."""
-        if sparse.guessed and not len(sparse.points):
-            raise ValueError(
-                "no feature of any photograph matches another one, so that nothing can be measured from the network's "
-                "poses: give photographs that overlap, or take all from the network (--model network)"
-            )
 
     def _find_points(
         self,
@@ -297,80 +255,6 @@ class StereoPredictor:
     def load_finished(self, scene: SceneInput, work: Path) -> ScenePrediction | None:
         """Return nothing: depth maps are checked against each other only when all are there."""
         return None
-
-    def _estimate_cameras(
-        self, scene: SceneInput, keeps_poses: bool, work: Path | None, progress: Progress
-    ) -> SparseScene:
-        options = {
-            "options": self.sfm,
-            "work_folder": None if work is None else work / "sfm",
-            "report": progress,
-            "guess_poses": None if self.unplaced is None else partial(_guess_poses, self.unplaced, scene),
-        }
-        if keeps_poses:
-            return triangulate(scene.views, **options)
-        return reconstruct_cameras(scene.views, rig=scene.rig, **options)
-
-
-class StoredDepths(MutableMapping[int, DepthMap]):
-    """Depth maps of an unfinished run by the number of the view; a damaged file counts as missing."""
-
-    ARRAYS = ("ray_depth", "confidence", "valid", "candidates")
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-
-    def __getitem__(self, view: int) -> DepthMap:
-        try:
-            with np.load(self._get_path(view), allow_pickle=False) as stored:
-                return DepthMap(*(torch.from_numpy(stored[name]) for name in self.ARRAYS))
-        except (OSError, KeyError, ValueError, EOFError, zipfile.BadZipFile):
-            raise KeyError(view) from None
-
-    def __setitem__(self, view: int, depth: DepthMap) -> None:
-        candidates = torch.zeros_like(depth.ray_depth) if depth.candidates is None else depth.candidates
-        depth = replace(depth, candidates=candidates)
-        arrays = {name: getattr(depth, name).numpy(force=True) for name in self.ARRAYS}
-        with atomic_path(self._get_path(view)) as scratch, scratch.open("wb") as file:
-            np.savez(file, **arrays)
-
-    def __delitem__(self, view: int) -> None:
-        self._get_path(view).unlink(missing_ok=True)
-
-    def __iter__(self) -> Iterator[int]:
-        return (int(path.stem) for path in sorted(self.folder.glob("*.npz")))
-
-    def __len__(self) -> int:
-        return sum(1 for _ in self)
-
-    def _get_path(self, view: int) -> Path:
-        return self.folder / f"{view:05d}.npz"
-
-
-def _hash_geometry(views: Sequence[View], points: SparsePoints | None) -> str:
-    """Return a digest of the lenses, poses and points that depth is computed from: with others it is not the same."""
-    digest = hashlib.sha256()
-    for view in views:
-        digest.update(view.camera.compute_digest().encode())
-        digest.update(view.get_pose().world_from_cam.numpy(force=True).tobytes())
-    if points is not None:
-        digest.update(points.positions.numpy(force=True).tobytes())
-    return digest.hexdigest()[:16]
-
-
-def _refine(
-    sparse: SparseScene, options: SfMOptions, keeps_poses: bool
-) -> tuple[SparseScene, dict[str, Any], bool]:
-    """Adjust poses; returns the better scene, both errors, and whether the given poses still hold."""
-    refinement = refine(sparse, options=options, measured=keeps_poses)
-    figures = {"held_out_px_before": refinement.before_px, "held_out_px_after": refinement.after_px}
-    outcome = "kept" if refinement.kept else "not kept"
-    note = (
-        f"refinement {outcome}: reprojection error of {refinement.held_out} held-out tracks "
-        f"{refinement.before_px:.2f} px before, {refinement.after_px:.2f} px after"
-    )
-    scene = refinement.scene.add_notes(note)
-    return scene, figures, keeps_poses and not refinement.kept
 
 
 def _collect_sparse_points(sparse: SparseScene, placed: Sequence[int]) -> SparsePoints | None:
@@ -440,31 +324,6 @@ def _fill(
     for i, view in zip(placed, filled, strict=True):
         result[i] = view
     return result
-
-
-def _guess_poses(network: NetworkPredictor, scene: SceneInput) -> list[Pose]:
-    """Predict the poses of all photographs, in the network's own world."""
-    views = network.predict(SceneInput([replace(view, pose=None) for view in scene.views])).views
-    return [view.pose for view in views if view is not None]
-
-
-def _measure_uncertainty(
-    sparse: SparseScene, placed: Sequence[int], views: Sequence[View], options: SfMOptions, keeps_poses: bool
-) -> Uncertainty:
-    """Measure the noise of features in pixels of the stereo images, and draw poses that these allow."""
-    errors = sparse.compute_errors_px()
-    noise = []
-    for index, view in zip(placed, views, strict=True):
-        own = errors[sparse.tracks.view == index]
-        known = own if len(own) >= MIN_FEATURES else errors
-        if not len(known):
-            noise.append(ASSUMED_NOISE_PX)
-            continue
-        scale = max(view.size) / max(sparse.cameras[index].width, sparse.cameras[index].height)
-        noise.append(float(known.median()) * scale)
-    if not len(sparse.points):
-        return Uncertainty(noise)
-    return Uncertainty(noise, sample_poses(sparse, options, keeps_poses)[:, list(placed)])
 
 
 def _summarize_errors(depths: Sequence[DepthMap]) -> dict[str, float]:

@@ -7,6 +7,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from g_ray.geometry.pointmap import estimate_normals
 from g_ray.geometry.pose import Pose
 from g_ray.media.view import View
 from g_ray.stereo.depth_map import DepthMap
@@ -213,32 +214,6 @@ def fuse_points(
     if not parts:
         raise ValueError("fuse_points: no views")
     return FusedPoints(*(torch.cat(part) for part in zip(*parts, strict=True)))
-
-
-def estimate_normals(
-    points: Float[Tensor, "h w 3"], valid: Bool[Tensor, "h w"], toward: Float[Tensor, "3"]
-) -> Float[Tensor, "h w 3"]:
-    """Normals of a map of points from differences of neighbors up to two pixels away, turned to `toward`."""
-    right, down = (_difference(points, valid, dim) for dim in (1, 0))
-    normal = torch.linalg.cross(right, down)
-    sight = toward - points
-    length = normal.norm(dim=-1, keepdim=True)
-    # Where neighbors are missing the line of sight is the best guess.
-    normal = torch.where(
-        length > 1e-20, normal / length.clamp_min(1e-20), torch.nn.functional.normalize(sight, dim=-1)
-    )
-    return normal * torch.where((normal * sight).sum(-1, keepdim=True) < 0, -1.0, 1.0)
-
-
-def _difference(points: Tensor, valid: Tensor, dim: int) -> Tensor:
-    """Sum of the differences to both neighbors at distance 2 along an axis, where these are valid."""
-    total = torch.zeros_like(points)
-    for step in (-2, 2):
-        other, known = points.roll(-step, dim), valid.roll(-step, dim) & valid
-        edge = known.narrow(dim, 0 if step < 0 else known.shape[dim] - 2, 2)
-        edge.fill_(False)
-        total += torch.where(known[..., None], (other - points) * (1 if step > 0 else -1), 0.0)
-    return total
 
 
 def _lift(view: View, depth: DepthMap) -> tuple[Tensor, Tensor]:

@@ -38,6 +38,8 @@ REACH = 2
 TOLERANCE = 0.03
 """The confidence is the probability that a distance is right up to this share."""
 TINY = 1e-4
+ELEMENTS_AT_ONCE = 1 << 21
+"""Features of a source that are compared in one go: what stays in the cache."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -174,8 +176,7 @@ class SweepNetwork(nn.Module):
             at = distances.expand(-1, *reference.shape[-2:])
             total, weight = torch.zeros((), device=at.device), torch.zeros((), device=at.device)
             for photo, sight in zip(set_[1:], ways, strict=True):
-                warped, visible = _warp(photo, level, sight.ways[level], at)
-                similar = _correlate(reference, warped) * visible
+                similar, visible = _compare_source(reference, photo, level, sight.ways[level], at)
                 share = self.weigh[str(level)](similar, visible) * visible + TINY
                 total, weight = total + share * similar, weight + share
             parts = torch.cat([total / weight, 2 * weight / len(ways)])
@@ -183,6 +184,22 @@ class SweepNetwork(nn.Module):
             seen.append(weight[0].amax(0))
         # The layout in which 3D convolutions on CPUs are fastest.
         return torch.stack(volumes).contiguous(memory_format=torch.channels_last_3d), torch.stack(seen)
+
+
+def _compare_source(
+    reference: Float[Tensor, "c h w"],
+    photo: PhotoFeatures,
+    level: int,
+    ways: Trajectories,
+    inverse: Float[Tensor, "n h w"],
+) -> tuple[Float[Tensor, "g n h w"], Float[Tensor, "1 n h w"]]:
+    """Similarity to one source, a few hypotheses at a time, and 1 where the source sees them."""
+    parts = []
+    for some in inverse.split(max(1, ELEMENTS_AT_ONCE // reference.numel())):
+        warped, visible = _warp(photo, level, ways, some)
+        parts.append((_correlate(reference, warped) * visible, visible))
+    similar, visible = (torch.cat(values, 1) for values in zip(*parts, strict=True))
+    return similar, visible
 
 
 def _warp(

@@ -162,13 +162,14 @@ def score_stereo(recipe: StereoRecipe, weights: Path, scenes: int) -> dict[str, 
     """
     network = load_sweep_network(weights)
     scores: dict[str, Any] = {
-        "protocol": f"{scenes} test rooms for each kind of lens, all pixels of one view of {recipe.data.side} px with "
-        f"{recipe.data.views - 1} sources, within 3 % and 10 %",
+        "protocol": f"{scenes} test rooms for each kind of lens, all pixels of one view of {recipe.data.sides[0]} px "
+        f"with {recipe.data.views - 1} sources, within 3 % and 10 %",
     }
     judged = []
     for kinds in (*((kind,) for kind in recipe.data.lenses), recipe.data.lenses):
         sources = (recipe.data.views - 1,) * 2
-        source = StereoViews(replace(recipe.data, lenses=kinds, sources=sources), recipe.seed, "test")
+        data = replace(recipe.data, lenses=kinds, sources=sources, pictures=None)
+        source = StereoViews(data, recipe.seed, "test")
         errors, baseline = [], []
         for number in range(scenes):
             set_ = source.make_set(number)

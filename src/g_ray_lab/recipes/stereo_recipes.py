@@ -20,7 +20,7 @@ class StereoRecipe(Recipe):
 
     def to_settings(self) -> dict[str, Any]:
         settings = super().to_settings()
-        settings["data"].pop("cache", None)  # where pictures are kept changes nothing about the run
+        settings["data"].pop("cache", None)  # where photographs are kept changes nothing about the run
         return {**settings, "data": {"kind": self.data.KIND, **settings["data"]}}
 
     def build_model(self) -> "nn.Module":

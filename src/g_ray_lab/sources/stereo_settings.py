@@ -13,8 +13,8 @@ class StereoData:
 
     KIND: ClassVar[str] = "stereo-rooms"
 
-    side: int = 128
-    """Pixels of a square image; a multiple of 8."""
+    sides: tuple[int, ...] = (128,)
+    """Pixels of square images, multiples of 8; batches take turns."""
     batch: int = 4
     """References per process and step."""
     views: int = 5
@@ -25,5 +25,7 @@ class StereoData:
     """Different rooms; further steps repeat them with other references, sources, colors and errors of poses."""
     lenses: tuple[LensName, ...] = ("narrow", "pinhole", "fisheye", "panorama")
     """Kinds of lenses; narrow pinholes are parts of large photographs."""
+    pictures: Path | None = None
+    """Folder of .jpg files whose parts cover some of the surfaces, besides drawn materials; None draws all."""
     cache: Path | None = None
     """Keep rendered photographs in this folder (400 kB a room)."""

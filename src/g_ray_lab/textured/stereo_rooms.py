@@ -14,6 +14,7 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from jaxtyping import Bool, Float, UInt8
+from PIL import Image
 from torch import Tensor
 
 from g_ray.cameras.camera import Camera
@@ -30,6 +31,8 @@ SOLIDS = 14
 TEXTURE_PX = 256
 TEXTURES, ROOMS_PER_POOL = 48, 25
 """Textures that so many rooms in a row share: drawing them takes longer than rendering a room."""
+PICTURES = 0.5
+"""Share of textures that are parts of images, where a folder of them is given."""
 WEAK, WEAK_CONTRAST = 0.35, (0.02, 0.35)
 """Share of textures with little contrast, and how much of it they keep."""
 LAYERS_M = ((0.5, 4.0), (0.15, 0.8))
@@ -188,13 +191,19 @@ class Surfaces:
         return torch.lerp(torch.lerp(a, b, x), torch.lerp(c, d, x), y)
 
 
-def draw_textures(pool: tuple[int, ...]) -> Float[Tensor, "texel 3"]:
-    """Draw the textures of a pool of scenes, of all kinds of materials and of noise as in natural images."""
+def draw_textures(pool: tuple[int, ...], pictures: Path | None = None) -> Float[Tensor, "texel 3"]:
+    """Draw the textures of a pool of scenes, of all kinds of materials and of noise as in natural images.
+
+    PICTURES of them are parts of the .jpg files in the folder `pictures`.
+    """
     random = np.random.default_rng((*pool, 2))
     kinds = (*patterns.FLOORS, *patterns.WALLS, *patterns.FABRICS, patterns.draw_wood)
+    paths = sorted(pictures.glob("*.jpg")) if pictures else []
     textures = []
     for _ in range(TEXTURES):
-        if random.random() < 0.5:
+        if paths and random.random() < PICTURES:
+            texture = _cut_picture(paths[int(random.integers(len(paths)))], random)
+        elif random.random() < 0.5:
             image = kinds[int(random.integers(len(kinds)))](random).image.astype(np.float32) / 255
             texture = image.reshape(TEXTURE_PX, 2, TEXTURE_PX, 2, 3).mean((1, 3))
         else:
@@ -204,6 +213,16 @@ def draw_textures(pool: tuple[int, ...]) -> Float[Tensor, "texel 3"]:
             texture = mean + (texture - mean) * random.uniform(*WEAK_CONTRAST)
         textures.append(texture.clip(0.02, 0.98))
     return torch.from_numpy(np.stack(textures).astype(np.float32)).reshape(-1, 3)
+
+
+def _cut_picture(path: Path, random: Random) -> Float[np.ndarray, "row column 3"]:
+    """Cut a square out of an image, now and then mirrored or turned."""
+    image = Image.open(path).convert("RGB")
+    side = round(min(image.size) * random.uniform(0.5, 1))
+    left, top = (int(random.integers(length - side, endpoint=True)) for length in image.size)
+    square = image.resize((TEXTURE_PX, TEXTURE_PX), box=(left, top, left + side, top + side))
+    texture = np.rot90(np.asarray(square, np.float32) / 255, int(random.integers(4)))
+    return texture[:, :: random.choice([-1, 1])]
 
 
 def _draw_noise_texture(random: Random) -> Float[np.ndarray, "row column 3"]:

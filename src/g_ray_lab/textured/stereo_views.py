@@ -78,21 +78,24 @@ class StereoViews(BatchSource[StereoBatch]):
             raise ValueError(
                 f"sources {settings.sources} of {settings.views} views: give a range from 2 to one less than views"
             )
-        if settings.side % 8 or settings.side < 32:
-            raise ValueError(f"side {settings.side}: give a multiple of 8 px, 32 or more")
+        if not settings.sides or any(side % 8 or side < 32 for side in settings.sides):
+            raise ValueError(f"sides {settings.sides}: give multiples of 8 px, 32 or more")
+        if settings.pictures and not any(settings.pictures.glob("*.jpg")):
+            raise ValueError(f"{settings.pictures} has no .jpg files: give a folder of them, or none")
 
     def make_batch(self, step: int, rank: int = 0) -> StereoBatch:
         first = step * self.settings.batch
-        return StereoBatch([self.make_set(first + i, rank) for i in range(self.settings.batch)])
+        side = self.settings.sides[step % len(self.settings.sides)]
+        return StereoBatch([self.make_set(first + i, rank, side) for i in range(self.settings.batch)])
 
     def make_held_out(self) -> StereoBatch:
         return StereoBatch([self.make_set(number, HELD_OUT) for number in range(HELD_OUT_SETS)])
 
-    def make_set(self, number: int, rank: int = 0) -> StereoSet:
-        """Make any set of the stream."""
+    def make_set(self, number: int, rank: int = 0, side: int | None = None) -> StereoSet:
+        """Make any set of the stream; `side` is the first of the settings unless given."""
         settings = self.settings
         stream = (self.seed, SPLITS.index(self.split), rank)
-        room = self._draw_room((*stream, number % settings.distinct))
+        room = self._draw_room((*stream, number % settings.distinct), side or settings.sides[0])
         pictures = self._take_pictures(room)
         random = np.random.default_rng((*stream, number, 3))
         count = int(random.integers(settings.sources[0], settings.sources[1], endpoint=True))
@@ -110,17 +113,17 @@ class StereoViews(BatchSource[StereoBatch]):
             f"stereo room {number % settings.distinct} of rank {rank}",
         )
 
-    def _draw_room(self, seed: tuple[int, ...]) -> StereoRoom:
-        settings = self.settings
-        return self.rooms(seed, lambda: StereoRoom.draw(seed, settings.views, settings.side, settings.lenses))
+    def _draw_room(self, seed: tuple[int, ...], side: int) -> StereoRoom:
+        views, lenses = self.settings.views, self.settings.lenses
+        return self.rooms((*seed, side), lambda: StereoRoom.draw(seed, views, side, lenses))
 
     def _take_pictures(self, room: StereoRoom) -> StereoPictures:
         """Render a room, or read what a run has kept of it."""
         folder, settings = self.settings.cache, self.settings
         if folder is None:
             return self._render(room)
-        kinds = "-".join(settings.lenses)
-        name = "-".join(map(str, (*room.seed, settings.views, settings.side))) + f"-{kinds}.npz"
+        kinds = "-".join((*settings.lenses, *(["pictures"] if settings.pictures else [])))
+        name = "-".join(map(str, (*room.seed, settings.views, room.cameras[0].width))) + f"-{kinds}.npz"
         path = Path(folder) / name
         if path.is_file():
             return StereoPictures.load(path)
@@ -130,7 +133,8 @@ class StereoViews(BatchSource[StereoBatch]):
         return pictures
 
     def _render(self, room: StereoRoom) -> StereoPictures:
-        return room.render(self.pools(room.pool, lambda: draw_textures(room.pool)))
+        pictures = self.settings.pictures
+        return room.render(self.pools(room.pool, lambda: draw_textures(room.pool, pictures)))
 
 
 def _draw_limits(distance: Float[Tensor, "n"], random: np.random.Generator) -> Float[Tensor, "2"]:

@@ -146,7 +146,7 @@ def test_pinholes_come_back_in_our_conventions(name, peers):
     assert ("takes" in " ".join(prediction.notes)) == (
         PEERS[name].calibration != "yes" or PEERS[name].takes is not None
     )
-    assert (prediction.metric_by is not None) == PEERS[name].metric
+    assert (prediction.scale is not None) == PEERS[name].metric
     for view in views:
         original = view.original_camera
         assert (original.width, original.height) == (96, 72)

@@ -1,16 +1,18 @@
 """Rooms for learned stereo: exact depth in all lenses, and the same pictures wherever and whenever they are made."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
+from PIL import Image
 
 from g_ray.geometry.pose import Pose
 from g_ray_lab.sources.stereo_settings import StereoData
-from g_ray_lab.textured.stereo_rooms import TEXTURE_PX, TEXTURES, StereoRoom
+from g_ray_lab.textured.stereo_rooms import TEXTURE_PX, TEXTURES, StereoRoom, draw_textures
 from g_ray_lab.textured.stereo_views import StereoViews
 
-SMALL = StereoData(side=32, batch=2, views=3, sources=(2, 2), distinct=3)
+SMALL = StereoData(sides=(32,), batch=2, views=3, sources=(2, 2), distinct=3)
 
 
 @pytest.fixture(scope="module")
@@ -62,6 +64,20 @@ def test_cache_holds_what_is_rendered(source, textures, tmp_path):
     torch.testing.assert_close(read.ray_depth, rendered.ray_depth, rtol=1e-3, atol=1e-3)
 
 
+def test_batches_take_turns_with_sizes(textures):
+    stream = StereoViews(replace(SMALL, sides=(32, 40)))
+    stream.pools((0, 0, 0, 0), lambda: textures)
+    assert [stream.make_batch(step).sets[0].images.shape[-1] for step in (0, 1, 2)] == [32, 40, 32]
+
+
+def test_pictures_cover_surfaces(tmp_path):
+    """Half of the textures are parts of the given images."""
+    Image.new("RGB", (300, 200), (250, 0, 0)).save(tmp_path / "red.jpg")
+    textures = draw_textures((0, 0, 0, 0), tmp_path).unflatten(0, (TEXTURES, -1))
+    red = (textures[..., 0] > textures[..., 1:].amax(-1) + 0.5).all(-1)
+    assert 0.15 < float(red.float().mean()) < 0.65  # weak ones lose their color
+
+
 def test_true_places_lie_in_the_range(source):
     for number in range(3):
         set_ = source.make_set(number)
@@ -71,7 +87,7 @@ def test_true_places_lie_in_the_range(source):
 
 def test_errors_of_poses_are_fractions_of_a_pixel(source):
     set_ = source.make_set(0)
-    exact = {tuple(pose.translation.tolist()) for pose in source.rooms((0, 0, 0, 0), lambda: None).poses}
+    exact = {tuple(pose.translation.tolist()) for pose in source.rooms((0, 0, 0, 0, 32), lambda: None).poses}
     for pose in (set_.poses[i] for i in range(3)):
         assert tuple(pose.translation.float().tolist()) in exact
         turned = pose.rotation.mT @ pose.rotation
@@ -80,7 +96,12 @@ def test_errors_of_poses_are_fractions_of_a_pixel(source):
 
 
 @pytest.mark.parametrize(
-    ("change", "message"), [({"sources": (2, 3)}, "sources"), ({"side": 30}, "multiple of 8")]
+    ("change", "message"),
+    [
+        ({"sources": (2, 3)}, "sources"),
+        ({"sides": (32, 30)}, "multiples of 8"),
+        ({"pictures": Path()}, "no .jpg"),
+    ],
 )
 def test_impossible_settings(change, message):
     with pytest.raises(ValueError, match=message):

@@ -13,14 +13,14 @@ from g_ray_lab.training.engine import train
 from g_ray_lab.training.recipe import Run, Schedule
 from g_ray_lab.training.stereo_task import _run, compute_stereo_loss, measure_errors
 
-SMALL = StereoData(side=32, batch=1, views=3, sources=(2, 2), distinct=2)
+SMALL = StereoData(sides=(32,), batch=1, views=3, sources=(2, 2), distinct=2)
 
 
 @pytest.fixture(autouse=True)
 def _plain_textures(monkeypatch):
     """Noise instead of drawn materials, which take seconds."""
     texels = torch.rand(TEXTURES * TEXTURE_PX**2, 3, generator=torch.Generator().manual_seed(0))
-    monkeypatch.setattr("g_ray_lab.textured.stereo_views.draw_textures", lambda pool: texels)
+    monkeypatch.setattr("g_ray_lab.textured.stereo_views.draw_textures", lambda pool, pictures: texels)
     monkeypatch.setattr("g_ray_lab.textured.stereo_views.HELD_OUT_SETS", 1)
 
 

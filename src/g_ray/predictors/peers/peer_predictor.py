@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 import torch
 
 from g_ray.export.reconstructed_view import ReconstructedView
+from g_ray.geometry.metric_scale import MetricScale
 from g_ray.geometry.similarity import Similarity
 from g_ray.media.view import View
 from g_ray.models.reconstruction_config import RECONSTRUCTION_SIZES
@@ -123,12 +124,13 @@ class PeerPredictor:
         views = self._predict_chunks(scene, work, progress, notes)
         anchored = self._anchor(views, scene, work, progress)
         keeps_poses = self._count_poses(scene) >= 2
-        metric_by = f"{self.card.title}'s own estimate" if self.card.metric and not keeps_poses else None
+        metric = self.card.metric and not keeps_poses
+        scale = MetricScale(f"{self.card.title}'s own estimate") if metric else None
         return ScenePrediction(
             tuple(anchored.views),
             tuple(anchored.reasons),
             keeps_poses,
-            metric_by,
+            scale,
             anchored.sparse,
             figures=anchored.figures,
             notes=(*notes, *anchored.notes),
