@@ -24,15 +24,17 @@ from g_ray.geometry.pose import Pose
 from g_ray_lab.miniatures import MINIATURES
 from g_ray_lab.miniatures.miniature_room import MiniatureSize
 
-MAX_FILES = {"g_ray": 236, "g_ray_lab": 163}
-MAX_LINES = {"g_ray": 37_200, "g_ray_lab": 33_800}
+MAX_FILES = {"g_ray": 256, "g_ray_lab": 163}
+MAX_LINES = {"g_ray": 39_600, "g_ray_lab": 33_800}
 """The library has adapters for seven released networks and parts for others; the tool has expected errors, lens
-checks and grades, learned stereo, groups and rigs. The lab has paper-scale calibrations, dry runs and clusters, the
-benchmark of verdicts and the training of learned stereo."""
-MAX_SINGLE_IMPORTERS = 50
-MAX_FILES_PASSED = {"attention": 22, "reconstruct": 88, "train": 57, "evaluate": 79, "reproduce": 66}
+checks and grades, learned stereo, groups, rigs, meters from GPS and
+textured meshes. The lab has paper-scale calibrations, dry runs and
+clusters, the benchmark of verdicts and the training of learned stereo."""
+MAX_SINGLE_IMPORTERS = 59
+MAX_FILES_PASSED = {"attention": 22, "reconstruct": 102, "train": 57, "evaluate": 79, "reproduce": 66}
 """Files of both packages in which a run calls at least one function; the goal is 25 / 85 / 58 / 55 / 60. `reconstruct`
-also checks lenses and poses, expects errors and grades."""
+also checks lenses and poses, expects errors, grades, and makes a
+mesh in eleven files."""
 
 ROOT = Path(__file__).resolve().parents[2]
 SOURCES = sorted(path for package in MAX_FILES for path in (ROOT / "src" / package).rglob("*.py"))

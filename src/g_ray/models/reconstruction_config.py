@@ -47,6 +47,8 @@ class ReconstructionMethod:
     frame: Position
     across: Position
     camray: bool = False
+    camray_gain: float = 1.0
+    """Last layer of the rays' branch at the beginning, in units of torch's own initial weights."""
 
     def build_encodings(self, head_dim: int, changes: dict[str, Any]) -> "tuple[Encoding, Encoding]":
         """Build the encodings of attention inside views and across them."""
@@ -73,11 +75,12 @@ RECONSTRUCTION_METHODS: dict[str, ReconstructionMethod] = {
     "rope": ReconstructionMethod(GRID, GRID),
     "rope_vo": ReconstructionMethod(GRID_VO, GRID_VO),
     "camray": ReconstructionMethod(GRID, GRID, camray=True),
+    "camray_faint": ReconstructionMethod(GRID, GRID, camray=True, camray_gain=0.01),
     "gray_camray": ReconstructionMethod(GRAY, GRAY, camray=True),
     "none_global": ReconstructionMethod(GRID, Position("none")),
     "rope_normalized": ReconstructionMethod(NORMALIZED, NORMALIZED),
 }
-"""The four rows of the paper's ablation (gray, gray_qk, rope, camray), and four that it lacks."""
+"""The four rows of the paper's ablation (gray, gray_qk, rope, camray), and five that it lacks."""
 
 
 def get_reconstruction_method(name: str) -> ReconstructionMethod:

@@ -57,7 +57,9 @@ class ReconstructionModel(nn.Module):
             else None
         )
         self.frozen_features: FrozenFeatures | None = None
-        self.camray = RayFeatures(dim, patch, config.camray_scale) if method.camray else None
+        self.camray = (
+            RayFeatures(dim, patch, config.camray_scale, method.camray_gain) if method.camray else None
+        )
         self.aggregator = Aggregator(
             dim, config.pairs, frame, across, layer_scale=config.layer_scale, recompute=config.recompute
         )

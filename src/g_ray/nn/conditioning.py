@@ -90,13 +90,17 @@ class RayFeatures(nn.Module):
     """Two layers over the camera-local unit rays of all pixels of a patch, to be added to image features.
 
     `scale` multiplies the rays: over a patch they hardly vary, and over an image by less than 1, so at scale 1
-    they are small compared with image features.
+    they are small compared with image features. `gain` multiplies the initial weights of the last layer: near 0 the
+    network starts as if it had no rays.
     """
 
-    def __init__(self, dim: int, patch: int, scale: float) -> None:
+    def __init__(self, dim: int, patch: int, scale: float, gain: float = 1.0) -> None:
         super().__init__()
         self.patch, self.scale = patch, scale
         self.layers = nn.Sequential(nn.Linear(3 * patch**2, dim), nn.GELU(), nn.Linear(dim, dim))
+        with torch.no_grad():
+            for parameter in self.layers[-1].parameters():
+                parameter.mul_(gain)
 
     def forward(self, views: Views, index: int, batch: int) -> Float[Tensor, "batch patch dim"]:
         """Compute the features of one view; pixels without a ray count as zero."""

@@ -56,13 +56,13 @@ def tiny(method: str) -> ReconstructionRecipe:
     )
 
 
-def rooms() -> ReconstructionRecipe:
+def rooms(method: str = "gray") -> ReconstructionRecipe:
     """The shipped weights g-ray-rooms: rooms of 48×32 to 48×48 px, 2–8 views, two hours on two cores with torchrun.
 
     All views are pinholes, but of up to 110°: their rays are as far from the axis as most rays of a fisheye.
     """
     return ReconstructionRecipe(
-        model=ReconstructionNetwork("gray", size="rooms"),
+        model=ReconstructionNetwork(method, size="rooms"),
         data=RoomsViews(
             width=48,
             height=56,
@@ -75,6 +75,12 @@ def rooms() -> ReconstructionRecipe:
         schedule=Schedule(lr=1.5e-3, steps=9000, warmup=450, start=1e-6),
         optimizer=OptimizerSettings(betas=(0.9, 0.95), weight_decay=0.05, clip=1.0),
     )
+
+
+def converged(method: str) -> ReconstructionRecipe:
+    """recon-rooms in one process: the sets and images of its two processes in one batch, three CPU hours."""
+    recipe = rooms(method)
+    return replace(recipe, data=replace(recipe.data, batch=16, images_max=32))
 
 
 def stage1(method: str, size: SizeName = "paper") -> ReconstructionRecipe:

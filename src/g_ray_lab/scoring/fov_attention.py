@@ -28,6 +28,7 @@ from g_ray_lab.datasets.dataset_registry import DATASETS
 from g_ray_lab.datasets.evaluation_scene import EvaluationScene, Framing
 from g_ray_lab.scoring.averages import ScoredRun
 from g_ray_lab.scoring.protocol import Protocol
+from g_ray_lab.scoring.store import Shard
 from g_ray_lab.sources.reconstruction_settings import RoomsViews
 from g_ray_lab.sources.rooms_reconstruction import RoomsReconstruction
 
@@ -218,7 +219,7 @@ class PairAttention:
         """Run the network on the two images, the wide one first unless told otherwise."""
         maps = AttentionMaps.from_model(model, pair.frames[::-1] if narrow_first else pair.frames)
         wide, narrow = (NARROW, WIDE) if narrow_first else (WIDE, NARROW)
-        return cls(maps.average_between(wide, narrow), maps.average_between(narrow, wide))
+        return cls(maps.average_between(wide, narrow).cpu(), maps.average_between(narrow, wide).cpu())
 
     @classmethod
     @torch.no_grad()
@@ -292,6 +293,29 @@ def score_pairs(
         }
         for kind, make in makers.items()
     }
+
+
+def select_pairs(pairs: Mapping[str, Sequence[FovPair]], shard: Shard) -> dict[str, list[FovPair]]:
+    """Return the pairs of a share of the work: every n-th of each setting."""
+    return {
+        setting: [pair for position, pair in enumerate(group) if shard.takes(position)]
+        for setting, group in pairs.items()
+    }
+
+
+def interleave_scores(shares: Sequence[Mapping[str, PairScores]]) -> dict[str, PairScores]:
+    """Join the results of `score_pairs` on all shares, in the order of the pairs."""
+    return {
+        kind: {
+            setting: _interleave([share[kind][setting] for share in shares]) for setting in shares[0][kind]
+        }
+        for kind in shares[0]
+    }
+
+
+def _interleave(lists: Sequence[list[dict[str, float]]]) -> list[dict[str, float]]:
+    total = sum(map(len, lists))
+    return [lists[position % len(lists)][position // len(lists)] for position in range(total)]
 
 
 def score_orders(

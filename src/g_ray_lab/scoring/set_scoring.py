@@ -12,6 +12,7 @@ from torch import Tensor
 
 from g_ray.geometry.pointmap import transform_points
 from g_ray.geometry.pose import Pose
+from g_ray.mesh.depth_fusion import DepthView
 from g_ray.rays.ray_map import RayMap
 from g_ray.reconstruction.set_metrics import SetGeometry, compute_depth, norm_inliers, score_sets
 from g_ray_lab.datasets.evaluation_scene import (
@@ -29,7 +30,7 @@ from g_ray_lab.metrics.point_cloud import (
     score_scan,
 )
 from g_ray_lab.metrics.pose_metrics import score_pairs, score_trajectory
-from g_ray_lab.metrics.tsdf import DA3_BENCH, DepthView, align_views, score_fusion
+from g_ray_lab.metrics.tsdf import DA3_BENCH, align_views, score_fusion
 from g_ray_lab.metrics.video_depth import score_video_depth
 from g_ray_lab.scoring.averages import COVERAGE
 from g_ray_lab.scoring.protocol import Alignment, Protocol

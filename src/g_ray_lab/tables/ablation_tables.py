@@ -1,10 +1,15 @@
-"""`g-ray reproduce recon-ablation`: methods of a reconstruction network, trained on rooms or scene folders."""
+"""`g-ray reproduce recon-ablation` and `recon-converged`: methods of a reconstruction network, trained alike."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from g_ray_lab.tables.attention_table import Attention
+from g_ray_lab.tables.calibration_tables import CalibrationEstimated, CalibrationNoise
+from g_ray_lab.tables.paper_table import Table
 from g_ray_lab.tables.scene_tables import build_folders_scorer
+from g_ray_lab.tables.stress_tables import FovStress, Resolution
 from g_ray_lab.tables.trained_table import TrainedTable
 
 if TYPE_CHECKING:
@@ -20,6 +25,8 @@ RECONSTRUCTION_PAIRS = (
     ("gray_qk", "rope"),
     ("gray_camray", "camray"),
 )
+CONVERGED = ("gray", "rope", "camray", "camray_faint")
+CONVERGED_PAIRS = (*(("gray", method) for method in CONVERGED[1:]), ("camray_faint", "camray"))
 TEST_SETS = 128
 PAPER_COLUMNS = ("scannetpp-undistorted", "eth3d-fov")
 PAPER_VIEWS = 16
@@ -64,7 +71,8 @@ class ReconAblation(TrainedTable):
                 "--data, --weights, --encoder, --datasets and --no-registers belong to --scale paper; --scale small "
                 "makes rooms"
             )
-        recipes = {method: self._start_from(make(method)) for method in RECONSTRUCTION_METHODS}
+        methods = [method for method in RECONSTRUCTION_METHODS if method != "camray_faint"]  # recon-converged
+        recipes = {method: self._start_from(make(method)) for method in methods}
         if self.datasets is not None:
             scorer = self._build_datasets_scorer(self.datasets)
         elif self.tests is None:
@@ -106,6 +114,56 @@ class ReconAblation(TrainedTable):
         from g_ray_lab.figures import draw_reconstructions
 
         return draw_reconstructions(self.study, result, self.out)
+
+
+@dataclass(frozen=True)
+class ReconConverged(TrainedTable):
+    """Four methods trained to the level of g-ray-rooms, and all analyses of these networks in folders of OUT. Small
+    scale only; three CPU hours per network."""
+
+    seeds: int = 3
+    photos: tuple[Path, ...] = ()
+    """Scene folders of photographs with true cameras and depth, for the analysis of estimated calibrations; without
+    any it is left out."""
+
+    def build_study(self) -> "Study":
+        from g_ray_lab.recipes.reconstruction_recipes import converged
+        from g_ray_lab.scoring.reconstruction_scorer import RoomsScorer
+        from g_ray_lab.scoring.study import Study
+
+        if self.scale != "small":
+            raise ValueError("recon-converged has --scale small only; at paper scale use recon-ablation")
+        recipes = {method: converged(method) for method in CONVERGED}
+        scorer = RoomsScorer.from_training(build_rooms(recipes["gray"]), TEST_SETS)
+        return Study("recon-converged", self.scale, recipes, scorer, CONVERGED_PAIRS)
+
+    def make(self) -> None:
+        """Train and score; the process that has written the table goes on with the analyses."""
+        from g_ray_lab.scoring.store import Shard
+        from g_ray_lab.scoring.table_writer import RESULT
+
+        super().make()
+        is_alone = self.cluster == "none" and Shard.parse(self.shard).count == 1
+        if is_alone and self.score and (self.out / RESULT).is_file():
+            for analysis in self.list_analyses():
+                analysis.run()
+
+    def list_analyses(self) -> Iterator[Table]:
+        """Yield the analyses of the finished networks."""
+        own = {"networks": self.out, "methods": tuple(self.study.methods), "seeds": self.seeds}
+        yield Attention(self.out / "attention", rooms=True, **own)
+        yield CalibrationNoise(self.out / "calibration-noise", rooms=True, **own)
+        if self.photos:
+            yield CalibrationEstimated(self.out / "calibration-estimated", data=self.photos, **own)
+        rows = {"models": ("standing",), "weights": tuple(self._list_weights())}
+        yield FovStress(self.out / "fov-stress", **rows)
+        yield Resolution(self.out / "resolution", **rows)
+
+    def _list_weights(self) -> Iterator[str]:
+        """Yield ROW=FILE of every network."""
+        for method in self.study.methods:
+            for seed in range(self.seeds):
+                yield f"{method}={self.study.make_job(self.out, method, seed).network}"
 
 
 def build_rooms(recipe: "ReconstructionRecipe") -> Any:

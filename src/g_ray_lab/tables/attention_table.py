@@ -6,7 +6,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from g_ray_lab.tables.paper_table import Measured, NetworkAnalysis, compare_with_first
+from g_ray_lab.tables.paper_table import Measured, NetworkAnalysis, SharedTable, compare_with_first
 
 if TYPE_CHECKING:
     from g_ray.models.reconstruction_network import ReconstructionModel
@@ -19,7 +19,7 @@ CENTER, ANYWHERE = "center", "anywhere"
 
 
 @dataclass(frozen=True)
-class Attention(NetworkAnalysis):
+class Attention(NetworkAnalysis, SharedTable):
     """Where global attention looks between a wide image and a crop of it: inside the shared field of view or not."""
 
     data: tuple[Path, ...] = ()
@@ -44,30 +44,41 @@ class Attention(NetworkAnalysis):
             score = partial(lambda network: score_pairs(network.load(), pairs), network)
             yield Part(f"attention of {network.name}", make_unit(score, count))
 
-    def measure(self) -> Measured:
+    def measure(self) -> Measured | None:
         from g_ray.cli.text import ProgressLine
+        from g_ray.runtime.device import choose_device
         from g_ray_lab.scoring.averages import compute_differences, format_scores_csv, make_rows
         from g_ray_lab.scoring.fov_attention import (
             ATTENTION_METRICS,
             CHANCE,
             PRIOR,
+            interleave_scores,
             make_scored_run,
             score_pairs,
+            select_pairs,
         )
-        from g_ray_lab.scoring.store import Store
+        from g_ray_lab.scoring.store import Shard, Store
         from g_ray_lab.scoring.table_writer import format_trained_tables
 
         networks, progress = self.find_networks(), ProgressLine()
         pairs = self.make_pairs(networks[0].load())
         textures = {setting: [pair.measure_texture() for pair in group] for setting, group in pairs.items()}
         names = {setting: [pair.name for pair in group] for setting, group in pairs.items()}
-        runs, references = [], {}
+        shard, device = Shard.parse(self.shard), choose_device("auto")
+        found = {}
         for network in networks:
             progress(f"attention of {network.name}")
-            key = {"weights": network.digest, "pairs": names, "textures": textures}
-            scores = Store(self.out / "parts").measure(
-                network.name, key, lambda network=network: score_pairs(network.load(), pairs)
+            found[network] = Store(self.out / "parts").measure_share(
+                network.name,
+                {"weights": network.digest, "pairs": names, "textures": textures},
+                shard,
+                lambda network=network: score_pairs(network.load().to(device), select_pairs(pairs, shard)),
+                interleave_scores,
             )
+        if None in found.values():
+            return self.report_share(shard)
+        runs, references = [], {}
+        for network, scores in found.items():
             runs.append(make_scored_run(network.method, network.seed, scores["attention"], textures))
             # Rows with one encoding have one prior, which does not depend on the seed.
             prior = make_scored_run(f"{network.method}, {PRIOR}", 0, scores["prior"], textures)

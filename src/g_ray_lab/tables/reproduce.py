@@ -5,7 +5,7 @@ from typing import Annotated
 
 import tyro
 
-from g_ray_lab.tables.ablation_tables import ReconAblation
+from g_ray_lab.tables.ablation_tables import ReconAblation, ReconConverged
 from g_ray_lab.tables.attention_table import Attention
 from g_ray_lab.tables.calibration_tables import CalibrationEstimated, CalibrationNoise
 from g_ray_lab.tables.coordinate_tables import CoordinatesTable, FrequencyRecon
@@ -33,6 +33,7 @@ class Reproduce:
         | Annotated[NVSFrequency, tyro.conf.subcommand("nvs-frequency")]
         | Annotated[NVSTrajectory, tyro.conf.subcommand("nvs-trajectory")]
         | Annotated[ReconAblation, tyro.conf.subcommand("recon-ablation")]
+        | Annotated[ReconConverged, tyro.conf.subcommand("recon-converged")]
         | Annotated[ReconAblationDino, tyro.conf.subcommand("recon-ablation-dino")]
         | Annotated[ReconPhotos, tyro.conf.subcommand("recon-photos")]
         | Annotated[CoordinatesTable, tyro.conf.subcommand("coordinates")]

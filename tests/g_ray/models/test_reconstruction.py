@@ -124,6 +124,13 @@ def test_the_rows_differ():
     assert min(difference(a, b) for a, b in combinations(outputs, 2)) > 1e-6
 
 
+def test_the_faint_branch_of_rays_begins_at_a_hundredth():
+    """With one seed and otherwise equal weights."""
+    usual, faint = model("camray").camray, model("camray_faint").camray
+    assert torch.equal(usual.layers[0].weight, faint.layers[0].weight)
+    assert torch.allclose(usual.layers[-1].weight / 100, faint.layers[-1].weight)
+
+
 def test_padding_reaches_nobody():
     net = model("gray")
     views = Views([pinhole(), fisheye()])

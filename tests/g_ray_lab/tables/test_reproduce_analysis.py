@@ -1,7 +1,8 @@
 """`g-ray reproduce attention`, `calibration-noise` and `calibration-estimated` in miniature, and what is refused."""
 
 import json
-from dataclasses import asdict
+from dataclasses import asdict, replace
+from pathlib import Path
 
 import pytest
 import torch
@@ -14,12 +15,13 @@ from g_ray.models.reconstruction_network import ReconstructionModel
 from g_ray.reconstruction.set_metrics import METRICS
 from g_ray_lab.miniatures import MINIATURES
 from g_ray_lab.miniatures.miniature_room import MiniatureSize
+from g_ray_lab.recipes import reconstruction_recipes
 from g_ray_lab.scoring.calibration_conditions import CONDITIONS
 from g_ray_lab.scoring.evaluated_models import find_networks
 from g_ray_lab.scoring.scorer import join_shares
 from g_ray_lab.scoring.store import Shard
 from g_ray_lab.tables import ablation_tables, calibration_tables
-from g_ray_lab.tables.ablation_tables import ReconAblation
+from g_ray_lab.tables.ablation_tables import ReconAblation, ReconConverged
 from g_ray_lab.tables.attention_table import Attention
 from g_ray_lab.tables.calibration_tables import CalibrationEstimated, CalibrationNoise
 
@@ -81,6 +83,50 @@ def test_attention(study, room, tmp_path):
     assert {row["minus"] for row in result["differences"]} == {"rope"}
     assert (tmp_path / "o" / "attention.png").stat().st_size > 10_000
     assert "| gray − rope |" in (tmp_path / "o" / "table.md").read_text()
+
+
+def test_attention_in_shares(study, room, tmp_path, monkeypatch):
+    """Two processes share the pairs, the last one writes the table that one process writes."""
+    monkeypatch.setattr(Attention, "draw", lambda self, result: None)
+    whole = Attention(tmp_path / "whole", networks=study, data=(room,), pairs=3, seeds=1, methods=("gray",))
+    whole.run()
+    for number in (2, 1):
+        assert not (tmp_path / "shared" / "result.json").exists()
+        replace(whole, out=tmp_path / "shared", shard=f"{number}/2").run()
+    one, other = (json.loads((tmp_path / name / "result.json").read_text()) for name in ("whole", "shared"))
+    assert one["rows"] == other["rows"] and one["references"] == other["references"]
+
+
+def test_converged_networks_are_analyzed(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(reconstruction_recipes, "converged", reconstruction_recipes.tiny)
+    monkeypatch.setattr(ablation_tables, "TEST_SETS", 1)
+    for kind in (Attention, ReconConverged):
+        monkeypatch.setattr(kind, "draw", lambda self, result: None)
+    table = ReconConverged(
+        tmp_path / "o", seeds=1, steps=1, jobs=1, methods=("gray", "camray_faint"), photos=(tmp_path,)
+    )
+    replace(table, dry_run=True).run()
+    assert "train camray_faint" in capsys.readouterr().out and not table.out.exists()
+    analyses = {analysis.out.name: analysis for analysis in table.list_analyses()}
+    assert list(analyses) == [
+        "attention",
+        "calibration-noise",
+        "calibration-estimated",
+        "fov-stress",
+        "resolution",
+    ]
+    attention = replace(analyses["attention"], pairs=1)
+    monkeypatch.setattr(ReconConverged, "list_analyses", lambda self: iter([attention]))
+    table.run()
+    ablation, found = (
+        json.loads((folder / "result.json").read_text()) for folder in (table.out, attention.out)
+    )
+    assert {row["minus"] for row in ablation["differences"]} == {"camray_faint"}
+    assert {row["method"] for row in found["rows"]} == {"gray", "camray_faint"}
+    for given in (*analyses["fov-stress"].weights, *analyses["resolution"].weights):
+        assert Path(given.partition("=")[2]).is_file()
+    with pytest.raises(ValueError, match="--scale small only"):
+        ReconConverged(tmp_path / "p", scale="paper").build_study()
 
 
 def test_calibration_noise(study, room, tmp_path):
