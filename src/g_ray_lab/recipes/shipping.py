@@ -26,10 +26,10 @@ from g_ray_lab.recipes.nvs_recipes import NVSRecipe
 from g_ray_lab.recipes.reconstruction_recipes import ReconstructionRecipe
 from g_ray_lab.recipes.stereo_recipes import StereoRecipe
 from g_ray_lab.recipes.stored_recipe import read_recipe
-from g_ray_lab.scoring.averages import ScoredRun, make_rows
 from g_ray_lab.scoring.nvs_protocols import FovProtocol
 from g_ray_lab.scoring.nvs_scorer import make_predictor
 from g_ray_lab.scoring.reconstruction_scorer import FoldersScorer, RoomsScorer
+from g_ray_lab.scoring.scored_runs import ScoredRun, make_rows
 from g_ray_lab.sources.nvs_settings import RoomsData
 from g_ray_lab.sources.reconstruction_settings import RoomsViews
 from g_ray_lab.sources.rooms_reconstruction import RoomsReconstruction

@@ -23,16 +23,7 @@ from g_ray.predictors.stereo_predictor import StereoPredictor
 from g_ray.rays.ray_map import RayMap
 from g_ray.rays.views import Views
 from g_ray.reconstruction.set_metrics import METRICS, ReconstructionScores, SetGeometry, score_sets
-from g_ray_lab.scoring.averages import (
-    COVERAGE,
-    SCORED,
-    ScoredRun,
-    Scores,
-    SetRow,
-    compute_changes,
-    compute_differences,
-    make_rows,
-)
+from g_ray_lab.scoring.averages import COVERAGE, SCORED, SetRow
 from g_ray_lab.scoring.calibration_conditions import Perturbation
 from g_ray_lab.scoring.evaluated_models import TrainedNetwork
 from g_ray_lab.scoring.reconstruction_scorer import (
@@ -42,6 +33,7 @@ from g_ray_lab.scoring.reconstruction_scorer import (
     predict_static,
     score_batch,
 )
+from g_ray_lab.scoring.scored_runs import ScoredRun, Scores, compute_changes, compute_differences, make_rows
 from g_ray_lab.scoring.store import Store, split_range
 from g_ray_lab.scoring.study import Progress
 from g_ray_lab.sources.batches import ReconstructionBatch

@@ -7,17 +7,11 @@ from typing import Any
 
 from g_ray.predictors import ModelSettings
 from g_ray.reconstruction.set_metrics import METRICS
-from g_ray_lab.scoring.averages import ScoredRun, compute_differences, make_rows
 from g_ray_lab.scoring.calibration_noise import list_condition_changes
+from g_ray_lab.scoring.comparison import Cell, Column, Contender, average_cells, run_comparison
 from g_ray_lab.scoring.evaluated_models import TrainedNetwork
-from g_ray_lab.scoring.evaluation_results import (
-    Cell,
-    Column,
-    Contender,
-    average_cells,
-    run_comparison,
-)
 from g_ray_lab.scoring.recalibrated_model import ACCURACY
+from g_ray_lab.scoring.scored_runs import ScoredRun, compute_differences, make_rows
 
 MEAN = "mean"
 

@@ -24,10 +24,11 @@ from g_ray.predictors.network_predictor import NetworkPredictor
 from g_ray.predictors.predictor import Predictor
 from g_ray.predictors.stereo_predictor import StereoPredictor
 from g_ray.reconstruction.score import read_truth, score_against_truth
-from g_ray_lab.scoring.averages import COVERAGE, ScoredRun, SetRow, compute_differences, make_rows
+from g_ray_lab.scoring.averages import COVERAGE, SetRow
 from g_ray_lab.scoring.calibration_noise import STEREO, list_condition_changes, make_answer, predict_all
 from g_ray_lab.scoring.evaluated_models import TrainedNetwork
 from g_ray_lab.scoring.recalibrated_model import GUESS, TRUTH, guess_camera, score_camera
+from g_ray_lab.scoring.scored_runs import ScoredRun, compute_differences, make_rows
 from g_ray_lab.scoring.store import Store
 from g_ray_lab.scoring.study import Progress
 

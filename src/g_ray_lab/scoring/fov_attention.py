@@ -26,8 +26,8 @@ from g_ray.rays.resample import Box, place_box, resample
 from g_ray.rays.views import Views
 from g_ray_lab.datasets.dataset_registry import DATASETS
 from g_ray_lab.datasets.evaluation_scene import EvaluationScene, Framing
-from g_ray_lab.scoring.averages import ScoredRun
 from g_ray_lab.scoring.protocol import Protocol
+from g_ray_lab.scoring.scored_runs import ScoredRun
 from g_ray_lab.scoring.store import Shard
 from g_ray_lab.sources.reconstruction_settings import RoomsViews
 from g_ray_lab.sources.rooms_reconstruction import RoomsReconstruction

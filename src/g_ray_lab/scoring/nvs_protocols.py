@@ -18,7 +18,7 @@ from torch import Tensor
 
 from g_ray_lab.metrics.image_metrics import Distance, SceneScores, score_scenes
 from g_ray_lab.metrics.lpips import LPIPS, SMALLEST
-from g_ray_lab.scoring.averages import GROUP
+from g_ray_lab.scoring.scored_runs import GROUP
 from g_ray_lab.scoring.store import WHOLE, Shard, hash_key, split_range
 from g_ray_lab.sources.arc_views import ArcNVS, RoomsNVS
 from g_ray_lab.sources.batches import NVSBatch

@@ -12,9 +12,9 @@ from torch import nn
 from g_ray.models.reconstruction_network import ReconstructionModel
 from g_ray.predictors.network_predictor import NetworkPredictor
 from g_ray.runtime.out_folder import lock_folder
+from g_ray_lab.scoring.comparison import Column
 from g_ray_lab.scoring.evaluated_models import EvaluatedModel, PredictorModel, StandingModel
 from g_ray_lab.scoring.evaluation_plan import EvaluationPlan, PlannedSet, make_plan
-from g_ray_lab.scoring.evaluation_results import Column
 from g_ray_lab.scoring.scorer import BatchScores, Scorer
 from g_ray_lab.scoring.set_scoring import score_set
 from g_ray_lab.scoring.store import WHOLE, Shard, hash_key

@@ -6,7 +6,7 @@ from typing import Any
 
 from torch import nn
 
-from g_ray_lab.scoring.averages import ScoredRun, Scores
+from g_ray_lab.scoring.scored_runs import ScoredRun, Scores
 from g_ray_lab.scoring.store import WHOLE, Shard
 
 BatchScores = Mapping[str, Sequence[Mapping[str, list[float]]]]

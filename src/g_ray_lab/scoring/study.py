@@ -26,7 +26,7 @@ import torch
 
 from g_ray.runtime.files import strip_paths
 from g_ray.runtime.out_folder import claim_out
-from g_ray_lab.scoring.averages import (
+from g_ray_lab.scoring.scored_runs import (
     ScoredRun,
     Scores,
     compute_changes,

@@ -8,7 +8,7 @@ from typing import Any
 
 from g_ray.runtime.files import write_atomically, write_json
 from g_ray.runtime.provenance import collect_provenance
-from g_ray_lab.scoring.averages import GROUP, group_settings
+from g_ray_lab.scoring.scored_runs import GROUP, group_settings
 
 RESULT, TABLE, SCORES = "result.json", "table.md", "scores.csv.gz"
 """Files of a table; SCORES has every score of every model and scene."""

@@ -83,8 +83,8 @@ class ReconAblation(TrainedTable):
 
     def _build_datasets_scorer(self, root: Path) -> "ProtocolsScorer":
         from g_ray_lab.datasets.dataset_registry import DATASETS
+        from g_ray_lab.scoring.comparison import Column
         from g_ray_lab.scoring.evaluation_plan import Limits
-        from g_ray_lab.scoring.evaluation_results import Column
         from g_ray_lab.scoring.protocol_registry import PROTOCOLS
         from g_ray_lab.scoring.protocols_scorer import ProtocolsScorer
 

@@ -47,7 +47,6 @@ class Attention(NetworkAnalysis, SharedTable):
     def measure(self) -> Measured | None:
         from g_ray.cli.text import ProgressLine
         from g_ray.runtime.device import choose_device
-        from g_ray_lab.scoring.averages import compute_differences, format_scores_csv, make_rows
         from g_ray_lab.scoring.fov_attention import (
             ATTENTION_METRICS,
             CHANCE,
@@ -57,6 +56,7 @@ class Attention(NetworkAnalysis, SharedTable):
             score_pairs,
             select_pairs,
         )
+        from g_ray_lab.scoring.scored_runs import compute_differences, format_scores_csv, make_rows
         from g_ray_lab.scoring.store import Shard, Store
         from g_ray_lab.scoring.table_writer import format_trained_tables
 

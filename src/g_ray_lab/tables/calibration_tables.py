@@ -11,8 +11,8 @@ from g_ray_lab.tables.paper_table import Measured, NetworkAnalysis, SharedTable,
 if TYPE_CHECKING:
     from g_ray.models.reconstruction_network import ReconstructionModel
     from g_ray_lab.scoring.calibration_noise import ConditionedSets
+    from g_ray_lab.scoring.comparison import Column
     from g_ray_lab.scoring.conditioned_comparison import ConditionedComparison
-    from g_ray_lab.scoring.evaluation_results import Column
     from g_ray_lab.tables.dry_run import Part
 
 SMALL_VIEWS, SMALL_SETS = 4, 24
@@ -53,8 +53,8 @@ class CalibrationTable(NetworkAnalysis, SharedTable):
     def build_columns(self, protocols: Sequence[str]) -> "dict[str, Column]":
         """Return protocols with the folders of prepared datasets."""
         from g_ray_lab.datasets.dataset_registry import DATASETS
+        from g_ray_lab.scoring.comparison import Column
         from g_ray_lab.scoring.evaluation_plan import Limits
-        from g_ray_lab.scoring.evaluation_results import Column
         from g_ray_lab.scoring.protocol_registry import PROTOCOLS
 
         if len(self.data) != 1:
@@ -126,9 +126,9 @@ class CalibrationNoise(CalibrationTable):
 
     def measure(self) -> Measured | None:
         from g_ray.cli.text import ProgressLine
-        from g_ray_lab.scoring.averages import format_scores_csv
         from g_ray_lab.scoring.calibration_conditions import DISTORTION
         from g_ray_lab.scoring.calibration_noise import measure_noise
+        from g_ray_lab.scoring.scored_runs import format_scores_csv
         from g_ray_lab.scoring.store import Store
         from g_ray_lab.scoring.table_writer import format_conditions
 

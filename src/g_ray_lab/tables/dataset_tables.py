@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from g_ray_lab.tables.evaluation_table import EvaluationTable, draw_largest_sets
 
 if TYPE_CHECKING:
-    from g_ray_lab.scoring.evaluation_results import Column, MeanColumn
+    from g_ray_lab.scoring.comparison import Column, MeanColumn
     from g_ray_lab.scoring.protocol import Protocol
 
 SMALL_VIEWS = (2, 4, 8)
@@ -40,8 +40,8 @@ class Heterogeneous(EvaluationTable):
     NAME: ClassVar[str] = "recon-heterogeneous"
 
     def build_columns(self) -> "dict[str, Column]":
+        from g_ray_lab.scoring.comparison import Column
         from g_ray_lab.scoring.evaluation_plan import Limits
-        from g_ray_lab.scoring.evaluation_results import Column
         from g_ray_lab.scoring.protocol_registry import PROTOCOLS
 
         views = SMALL_VIEWS if self.scale == "small" else ()
@@ -52,7 +52,7 @@ class Heterogeneous(EvaluationTable):
         }
 
     def list_means(self) -> "dict[str, MeanColumn]":
-        from g_ray_lab.scoring.evaluation_results import MeanColumn
+        from g_ray_lab.scoring.comparison import MeanColumn
 
         return {"mean": MeanColumn(HETEROGENEOUS)} if len(HETEROGENEOUS) > 1 else {}
 
@@ -74,8 +74,8 @@ class Homogeneous(EvaluationTable):
     NAME: ClassVar[str] = "recon-homogeneous"
 
     def build_columns(self) -> "dict[str, Column]":
+        from g_ray_lab.scoring.comparison import Column
         from g_ray_lab.scoring.evaluation_plan import Limits
-        from g_ray_lab.scoring.evaluation_results import Column
         from g_ray_lab.scoring.protocol_registry import PROTOCOLS
 
         small = self.scale == "small"
@@ -90,7 +90,7 @@ class Homogeneous(EvaluationTable):
         }
 
     def list_means(self) -> "dict[str, MeanColumn]":
-        from g_ray_lab.scoring.evaluation_results import MeanColumn
+        from g_ray_lab.scoring.comparison import MeanColumn
 
         return {"mean of poses": MeanColumn(("tum-pose", "sintel-pose"), ("ate",))}
 
@@ -128,8 +128,8 @@ class RealSmall(EvaluationTable):
     def build_columns(self) -> "dict[str, Column]":
         from g_ray.runtime.files import find_shared_data
         from g_ray_lab.datasets.real_small import KITCHEN, PAIRS, SCEAUX
+        from g_ray_lab.scoring.comparison import Column
         from g_ray_lab.scoring.evaluation_plan import Limits
-        from g_ray_lab.scoring.evaluation_results import Column
         from g_ray_lab.scoring.protocol_registry import PROTOCOLS
 
         if self.scale != "small":

@@ -17,7 +17,7 @@ from torch import nn
 from g_ray.runtime.device import choose_device
 from g_ray_lab.bench.bench_reconstruction import ResidentMemory
 from g_ray_lab.datasets.dataset_registry import DATASETS
-from g_ray_lab.scoring.evaluation_results import Column, Contender, make_evaluation
+from g_ray_lab.scoring.comparison import Column, Contender, make_evaluation
 from g_ray_lab.scoring.evaluation_run import LoadedViews, SetRunner
 from g_ray_lab.scoring.scorer import Scorer
 from g_ray_lab.scoring.store import Shard

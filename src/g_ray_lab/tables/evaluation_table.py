@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from g_ray_lab.tables.paper_table import Measured, Scale, SharedTable
 
 if TYPE_CHECKING:
-    from g_ray_lab.scoring.evaluation_results import Column, Contender, MeanColumn
+    from g_ray_lab.scoring.comparison import Column, Contender, MeanColumn
     from g_ray_lab.scoring.protocol import Protocol
     from g_ray_lab.tables.dry_run import Part
 
@@ -78,7 +78,7 @@ class EvaluationTable(SharedTable):
 
     def measure(self) -> Measured | None:
         from g_ray.cli.text import ProgressLine
-        from g_ray_lab.scoring.evaluation_results import run_comparison
+        from g_ray_lab.scoring.comparison import run_comparison
         from g_ray_lab.scoring.store import Shard
         from g_ray_lab.scoring.table_writer import describe_intervals
 
@@ -161,7 +161,7 @@ def make_contender(model: str, weights: Sequence[str | None], extra: str) -> "Co
     from g_ray.calibration.estimators import ESTIMATORS
     from g_ray.predictors.model_settings import ModelSettings
     from g_ray.predictors.peers import PEERS
-    from g_ray_lab.scoring.evaluation_results import Contender
+    from g_ray_lab.scoring.comparison import Contender
 
     known = (POSES, MATCHES, IMAGES, *ESTIMATORS)
     if extra and extra not in known:

@@ -8,7 +8,7 @@ from g_ray_lab.tables.evaluation_table import EvaluationTable
 from g_ray_lab.tables.paper_table import Measured
 
 if TYPE_CHECKING:
-    from g_ray_lab.scoring.evaluation_results import Column, Contender
+    from g_ray_lab.scoring.comparison import Column, Contender
     from g_ray_lab.scoring.point_pictures import PointCloudRow
 
 FIGURE = "qualitative.png"
@@ -28,8 +28,8 @@ class Qualitative(EvaluationTable):
     """Views of a set, one of the protocols' numbers; 8 by default, at paper scale 16."""
 
     def build_columns(self) -> "dict[str, Column]":
+        from g_ray_lab.scoring.comparison import Column
         from g_ray_lab.scoring.evaluation_plan import Limits
-        from g_ray_lab.scoring.evaluation_results import Column
         from g_ray_lab.scoring.protocol_registry import PROTOCOLS
 
         limits = Limits(views=(self.views or VIEWS[self.scale],), sets=1, width=self.get_width())
@@ -60,7 +60,7 @@ class Qualitative(EvaluationTable):
     def _make_row(
         self, column: "Column", contenders: "dict[str, Contender]", progress: Any, gaps: list[str]
     ) -> "PointCloudRow":
-        from g_ray_lab.scoring.evaluation_results import make_evaluation
+        from g_ray_lab.scoring.comparison import make_evaluation
         from g_ray_lab.scoring.point_pictures import PointCloudRow
         from g_ray_lab.scoring.view_index import load_views
 

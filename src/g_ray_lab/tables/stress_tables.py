@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from g_ray_lab.tables.evaluation_table import EvaluationTable
 
 if TYPE_CHECKING:
-    from g_ray_lab.scoring.evaluation_results import Column
+    from g_ray_lab.scoring.comparison import Column
 
 ZOOMS = (1, 2, 3, 4, 5)
 FACTORS = (1.0, 1.25, 1.5, 1.75, 2.0)
@@ -49,8 +49,8 @@ class FovStress(SeriesTable):
     AXIS: ClassVar[str] = "largest zoom"
 
     def build_columns(self) -> "dict[str, Column]":
+        from g_ray_lab.scoring.comparison import Column
         from g_ray_lab.scoring.evaluation_plan import Limits
-        from g_ray_lab.scoring.evaluation_results import Column
         from g_ray_lab.scoring.protocol_registry import PROTOCOLS
 
         base = PROTOCOLS["scannetpp-zoom"]
@@ -72,8 +72,8 @@ class Resolution(SeriesTable):
     AXIS: ClassVar[str] = "input size / training size"
 
     def build_columns(self) -> "dict[str, Column]":
+        from g_ray_lab.scoring.comparison import Column
         from g_ray_lab.scoring.evaluation_plan import Limits
-        from g_ray_lab.scoring.evaluation_results import Column
         from g_ray_lab.scoring.protocol_registry import PROTOCOLS
 
         zoomed = replace(PROTOCOLS["eth3d-fov"], view_counts=(4,))

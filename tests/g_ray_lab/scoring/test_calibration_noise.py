@@ -13,7 +13,7 @@ from g_ray.geometry.pointmap import transform_points
 from g_ray.geometry.pose import Pose
 from g_ray.predictors.predictor import Cost, ScenePrediction
 from g_ray.reconstruction.set_metrics import METRICS, SetGeometry
-from g_ray_lab.scoring.averages import ScoredRun, SetRow, compute_changes, compute_differences, make_rows
+from g_ray_lab.scoring.averages import SetRow
 from g_ray_lab.scoring.calibration_conditions import (
     CONDITIONS,
     distort,
@@ -27,6 +27,7 @@ from g_ray_lab.scoring.calibration_noise import (
     predict_static,
     score_predictor,
 )
+from g_ray_lab.scoring.scored_runs import ScoredRun, compute_changes, compute_differences, make_rows
 from g_ray_lab.scoring.table_writer import format_conditions
 
 PINHOLE = Pinhole.make(24, 16, fx=20.0, fy=30.0, cx=12.0, cy=7.0)

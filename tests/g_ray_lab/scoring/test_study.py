@@ -6,7 +6,7 @@ from math import nan
 import pytest
 
 from g_ray.runtime.files import write_json
-from g_ray_lab.scoring.averages import (
+from g_ray_lab.scoring.scored_runs import (
     ScoredRun,
     compute_changes,
     compute_differences,

@@ -16,7 +16,7 @@ from g_ray.models.weights import save_reconstruction
 from g_ray.predictors import ModelSettings
 from g_ray_lab import figures
 from g_ray_lab.cluster import EXECUTORS
-from g_ray_lab.scoring.evaluation_results import scale_network
+from g_ray_lab.scoring.comparison import scale_network
 from g_ray_lab.scoring.protocol_registry import PROTOCOLS
 from g_ray_lab.tables import dataset_tables, evaluation_table, qualitative_figure
 from g_ray_lab.tables import stress_tables as reproduce_stress
