@@ -12,7 +12,7 @@ from g_ray.cameras.pinhole import Pinhole
 from g_ray.formats.calibration_source import CalibrationSource, Example
 from g_ray.formats.documents import ParsedFile
 from g_ray.formats.plausible import check_plausible
-from g_ray.media.images import open_photo
+from g_ray.media.images import open_photo, read_exif_tags
 from g_ray.media.photos import Photo, has_same_aspect
 from g_ray.media.view import View
 
@@ -47,7 +47,7 @@ def read_exif(photo: Photo) -> Exif:
     if photo.time is not None:
         return Exif(photo.width, photo.height)
     with open_photo(photo.path) as image:
-        tags = image.getexif()
+        tags = read_exif_tags(image)
         details = tags.get_ifd(_DETAILS)
         unit = _MILLIMETERS.get(int(_parse_number(details.get(_PLANE_UNIT, 2))), 25.4)
         return Exif(

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from g_ray.geometry.geodesy import Place, compute_enu
-from g_ray.media.images import open_photo
+from g_ray.media.images import open_photo, read_exif_tags
 from g_ray.media.photos import Photo
 from g_ray.media.view import View
 
@@ -22,7 +22,7 @@ def read_place(photo: Photo) -> Place | None:
     if photo.time is not None:
         return None
     with open_photo(photo.path) as image:
-        tags = image.getexif().get_ifd(GPS)
+        tags = read_exif_tags(image).get_ifd(GPS)
     latitude, longitude = _parse_angle(tags.get(_LATITUDE)), _parse_angle(tags.get(_LONGITUDE))
     altitude = _parse_value(tags.get(_ALTITUDE))
     if math.isnan(latitude + longitude + altitude) or abs(latitude) > 90 or abs(longitude) > 180:
@@ -44,7 +44,7 @@ def read_places(views: Sequence[View], report: Callable[[str], None]) -> list[Pl
     places = [read_place(view.image) if isinstance(view.image, Photo) else None for view in views]
     found = [place for place in places if place is not None]
     if not found:
-        raise ValueError("is in none of the photographs (latitude, longitude and altitude)")
+        return places
     if len(found) > 1 and all(place.altitude_m == 0 for place in found):
         raise ValueError("has the altitude 0 in all photographs, so that it was not recorded")
     middle = Place(*(torch.stack([place.to_tensor() for place in found]).median(0).values.tolist()))

@@ -70,11 +70,15 @@ def read_header(path: Path) -> ImageHeader:
 
 def read_orientation(image: Image.Image) -> int:
     """Return the EXIF orientation; values that EXIF does not define, such as 0 of some editors, mean 1."""
+    orientation = read_exif_tags(image).get(ORIENTATION, 1)
+    return orientation if isinstance(orientation, int) and 1 <= orientation <= 8 else 1
+
+
+def read_exif_tags(image: Image.Image) -> Image.Exif:
+    """Read EXIF, decoding the pixels only where EXIF is behind them."""
     # Pillow decodes a whole PNG in search of EXIF behind the pixels, where hardly any program writes it.
     early = isinstance(image, PngImageFile) and not _has_late_metadata(image)
-    exif = Image.Image.getexif(image) if early else image.getexif()
-    orientation = exif.get(ORIENTATION, 1)
-    return orientation if isinstance(orientation, int) and 1 <= orientation <= 8 else 1
+    return Image.Image.getexif(image) if early else image.getexif()
 
 
 def _has_late_metadata(image: PngImageFile) -> bool:

@@ -11,7 +11,7 @@ photographs, details with weight s^HIGH, so that they come from the best photogr
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -58,6 +58,15 @@ class Sight:
     """Distance up to which a point at a pixel is visible."""
     quality: Float[Tensor, "h w"]
     """q / α"""
+    image: UInt8[Tensor, "3 h w"]
+    """The photograph in this size: it is decoded once more at most, for the texture."""
+
+    def load_photo(self, long_side: int) -> Float[Tensor, "3 h w"]:
+        """Return the photograph reduced to at most `long_side` pixels."""
+        width, height = fit_size(self.view.camera.width, self.view.camera.height, long_side)
+        if width > self.camera.width:
+            return load_photo(self.view, long_side)[0]
+        return resample_image(self.image.float() / 255, width, height)
 
     def score(
         self, points: Float[Tensor, "n 3"], normals: Float[Tensor, "n 3"]
@@ -90,10 +99,10 @@ def find_sights(mesh: SurfaceMesh, views: Sequence[View]) -> list[Sight]:
     for view in views:
         image, camera = load_photo(view, BUFFER)
         sharpness.append(_measure_sharpness(image))
-        sights.append(_look(fine, view, camera, _load_mask(view, camera)))
+        sights.append(_look(fine, view, camera, image))
     typical = float(np.median(sharpness)) or 1.0
     return [
-        Sight(sight.view, sight.camera, sight.pose, sight.farthest, sight.quality * min(1.0, sharp / typical))
+        replace(sight, quality=sight.quality * min(1.0, sharp / typical))
         for sight, sharp in zip(sights, sharpness, strict=True)
     ]
 
@@ -123,19 +132,20 @@ def _measure_sharpness(image: Float[Tensor, "3 h w"]) -> float:
     return float(step / gray.std().clamp_min(1e-6))
 
 
-def _look(mesh: SurfaceMesh, view: View, camera: Camera, usable: Bool[Tensor, "h w"]) -> Sight:
+def _look(mesh: SurfaceMesh, view: View, camera: Camera, image: Float[Tensor, "3 h w"]) -> Sight:
     pose = view.get_pose().to(torch.float64)
     first = render_depth(mesh, camera, pose).distance
     near, far = -_pool_max(-first), _pool_max(torch.where(first.isfinite(), first, 0.0))
     edge = (far > (1 + EDGE) * near) | first.isinf()
     farthest = torch.where(edge, near, torch.maximum(far, near)) * (1 + SLACK)
     farthest = torch.where(near.isfinite(), farthest, torch.inf)
+    usable = _load_mask(view, camera)
     good = (usable & ~edge).float()
     reach = max(1, round(FEATHER * max(camera.width, camera.height)))
     # Zero padding makes the border of the image an edge too.
     ramp = torch.nn.functional.avg_pool2d(good[None, None], 2 * reach + 1, 1, reach)[0, 0]
     quality = (ramp**2).clamp_min(1e-3) * usable / _measure_pixel_angles(camera)
-    return Sight(view, camera, pose, farthest, quality)
+    return Sight(view, camera, pose, farthest, quality, (255 * image.clamp(0, 1)).round().byte())
 
 
 def _pool_max(values: Float[Tensor, "h w"]) -> Float[Tensor, "h w"]:
@@ -166,7 +176,7 @@ def level_exposures(
     points, facing = (torch.from_numpy(values[::step]) for values in (mesh.vertices, normals))
     logs, weights = [], []
     for sight in sights:
-        image, _ = load_photo(sight.view, BUFFER // 2)
+        image = sight.load_photo(BUFFER // 2)
         places, score = sight.score(points, facing.float())
         color = sample_map(image, places)
         clipped = (color.amin(-1) < 0.02) | (color.amax(-1) > 0.98)
@@ -207,8 +217,7 @@ def color_points(
     places_of, facing_of = torch.from_numpy(points), torch.from_numpy(normals).float()
     unit = _choose_score_unit(places_of, facing_of, sights)
     for sight, gain in zip(sights, gains, strict=True):
-        image, _ = load_photo(sight.view, long_side)
-        image = image * gain[:, None, None]
+        image = sight.load_photo(long_side) * gain[:, None, None]
         low = torch.nn.functional.avg_pool2d(image, COARSE, ceil_mode=True, count_include_pad=False)
         shown = low.new_tensor(image.shape[:0:-1]) / (low.new_tensor(low.shape[:0:-1]) * COARSE)
         for start in range(0, count, POINTS_AT_ONCE):

@@ -15,7 +15,7 @@ from g_ray.export.result import read_reconstruction
 from g_ray.formats.calibration_source import rescale_camera
 from g_ray.formats.cameras_json import CamerasJsonSource, read_cameras
 from g_ray.formats.documents import ParsedFile
-from g_ray.formats.gps import read_place, read_places
+from g_ray.formats.gps import read_places
 from g_ray.formats.masks import find_masks
 from g_ray.formats.posed_scene import PosedScene
 from g_ray.geometry.geodesy import Place
@@ -249,14 +249,15 @@ def _find_places(
         places = read_places(views, report)
         count = sum(place is not None for place in places)
         if georeference and count < MIN_PLACES:
-            raise ValueError(f"is in {count} of {len(views)} photographs, and {MIN_PLACES} are needed")
+            raise ValueError(
+                f"with altitude is in {count} of {len(views)} photographs, and {MIN_PLACES} are needed"
+            )
     except ValueError as error:
         if georeference:
             raise ValueError(
                 f"--georeference: GPS {error}; leave it out, or add GPS to the photographs"
             ) from None
-        if any(read_place(view.image) for view in views if isinstance(view.image, Photo)):
-            report(f"GPS {error}: it is not used")
+        report(f"GPS {error}: it is not used")
         return ()
     if count:
         report(f"{count} photographs have GPS, which gives scale, heading and level (--gps ignore: not)")

@@ -219,7 +219,7 @@ def test_bad_gps_is_one_line(tmp_path):
     known, said = collect([*good, far[-1]], georeference=True)
     assert sum(place is not None for place in known.places) == 4 and "g34.5.jpg" in said[0]
     assert not collect(good, gps="ignore")[0].places
-    with pytest.raises(ValueError, match="is in none of the photographs"):
+    with pytest.raises(ValueError, match="is in 0 of 2 photographs, and 3 are needed"):
         collect([View("a", CAMERA), View("b", CAMERA)], georeference=True)
     with pytest.raises(ValueError, match="is in 2 of 2 photographs, and 3 are needed"):
         collect(good[:2], georeference=True)

@@ -97,7 +97,7 @@ def test_paths_are_looked_for_among_the_shared_data(tmp_path, monkeypatch):
     rows[:, 15] = -np.linspace(0, 1, 40)
     np.savez(tmp_path / CAMERA_PATHS, **{f"clip{n}": rows for n in range(60)})
     batch = nvs_recipes.paths_tiny("gta").data.build_source(0).make_batch(0)
-    assert batch.target_images.shape == (8, 1, 3, 42, 42)
+    assert batch.target_images.shape == (2, 1, 3, 42, 42)
 
 
 # The command
