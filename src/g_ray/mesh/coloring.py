@@ -47,7 +47,7 @@ POINTS_AT_ONCE = 1 << 20
 
 
 @dataclass(frozen=True, eq=False)
-class Sight:
+class PhotoSight:
     """What one photograph sees of a mesh."""
 
     view: View
@@ -90,7 +90,7 @@ class Sight:
         return places, torch.where(visible, score, 0.0)
 
 
-def find_sights(mesh: SurfaceMesh, views: Sequence[View]) -> list[Sight]:
+def find_sights(mesh: SurfaceMesh, views: Sequence[View]) -> list[PhotoSight]:
     """Render the mesh along the rays of every photograph's lens, and judge how good each photograph is where."""
     centers = np.stack([view.get_pose().translation.double().numpy(force=True) for view in views])
     distance = np.median(np.linalg.norm(mesh.vertices[::50, None] - centers[None], axis=-1).min(1))
@@ -132,7 +132,7 @@ def _measure_sharpness(image: Float[Tensor, "3 h w"]) -> float:
     return float(step / gray.std().clamp_min(1e-6))
 
 
-def _look(mesh: SurfaceMesh, view: View, camera: Camera, image: Float[Tensor, "3 h w"]) -> Sight:
+def _look(mesh: SurfaceMesh, view: View, camera: Camera, image: Float[Tensor, "3 h w"]) -> PhotoSight:
     pose = view.get_pose().to(torch.float64)
     first = render_depth(mesh, camera, pose).distance
     near, far = -_pool_max(-first), _pool_max(torch.where(first.isfinite(), first, 0.0))
@@ -145,7 +145,7 @@ def _look(mesh: SurfaceMesh, view: View, camera: Camera, image: Float[Tensor, "3
     # Zero padding makes the border of the image an edge too.
     ramp = torch.nn.functional.avg_pool2d(good[None, None], 2 * reach + 1, 1, reach)[0, 0]
     quality = (ramp**2).clamp_min(1e-3) * usable / _measure_pixel_angles(camera)
-    return Sight(view, camera, pose, farthest, quality, (255 * image.clamp(0, 1)).round().byte())
+    return PhotoSight(view, camera, pose, farthest, quality, (255 * image.clamp(0, 1)).round().byte())
 
 
 def _pool_max(values: Float[Tensor, "h w"]) -> Float[Tensor, "h w"]:
@@ -169,7 +169,7 @@ PRIOR = 0.05
 
 
 def level_exposures(
-    mesh: SurfaceMesh, normals: Float[np.ndarray, "vertex 3"], sights: Sequence[Sight]
+    mesh: SurfaceMesh, normals: Float[np.ndarray, "vertex 3"], sights: Sequence[PhotoSight]
 ) -> Float[Tensor, "view 3"]:
     """Return a gain per photograph and channel, with which photographs agree best about the colors of points."""
     step = max(1, len(mesh.vertices) // MATCHED)
@@ -207,7 +207,7 @@ class PointColors:
 def color_points(
     points: Float[np.ndarray, "n 3"],
     normals: Float[np.ndarray, "n 3"],
-    sights: Sequence[Sight],
+    sights: Sequence[PhotoSight],
     gains: Float[Tensor, "view 3"],
     long_side: int,
 ) -> PointColors:
@@ -236,7 +236,7 @@ def color_points(
     return PointColors(colors, seen)
 
 
-def _choose_score_unit(points: Tensor, normals: Tensor, sights: Sequence[Sight]) -> float:
+def _choose_score_unit(points: Tensor, normals: Tensor, sights: Sequence[PhotoSight]) -> float:
     """Return a typical score, so that powers of scores stay within float32."""
     step = max(1, len(points) // 1000)
     scores = torch.cat([sight.score(points[::step], normals[::step])[1] for sight in sights])

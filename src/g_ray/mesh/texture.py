@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Bool, Float, UInt8
 from torch import Tensor
 
-from g_ray.mesh.coloring import Sight, color_points
+from g_ray.mesh.coloring import PhotoSight, color_points
 from g_ray.mesh.rasterizer import rasterize
 from g_ray.mesh.surface_mesh import SurfaceMesh
 from g_ray.mesh.unwrapping import Unwrapped, unwrap
@@ -27,7 +27,7 @@ JPEG_QUALITY = 90
 
 
 def paint_texture(
-    mesh: SurfaceMesh, sights: Sequence[Sight], gains: Float[Tensor, "view 3"], max_size: int
+    mesh: SurfaceMesh, sights: Sequence[PhotoSight], gains: Float[Tensor, "view 3"], max_size: int
 ) -> SurfaceMesh:
     """Unwrap a mesh and color its texels; the texture is as fine as the photographs, with at most `max_size` texels a
     side. Vertices keep their colors."""
@@ -48,7 +48,7 @@ def paint_texture(
 
 
 def _choose_density(
-    mesh: SurfaceMesh, normals: Float[np.ndarray, "vertex 3"], sights: Sequence[Sight]
+    mesh: SurfaceMesh, normals: Float[np.ndarray, "vertex 3"], sights: Sequence[PhotoSight]
 ) -> tuple[float, int]:
     """Return the resolution of the photographs on the surface, in pixels per unit, and their long side."""
     step = max(1, len(mesh.vertices) // 5000)

@@ -13,7 +13,7 @@ from g_ray.predictors.model_settings import ROOMS_WEIGHTS
 from g_ray.predictors.predictor import Predictor, SceneInput, ScenePrediction
 from g_ray.reconstruction.alignment import Alignment
 from g_ray.reconstruction.grade import grade_result
-from g_ray.reconstruction.world import World
+from g_ray.reconstruction.world import WorldFrame
 from g_ray.stereo import DepthMap, StereoOptions, check_consistency, choose_sources
 
 FOCAL_CHANGE = 0.02
@@ -26,7 +26,7 @@ def judge(
     scene: SceneInput,
     prediction: ScenePrediction,
     views: Sequence[ReconstructedView],
-    world: World,
+    world: WorldFrame,
     predictor: Predictor,
 ) -> dict[str, Any]:
     """Return figures by name, the "grade" with its worst "limit", and "verdict", readable sentences."""
@@ -233,7 +233,7 @@ def _describe_kept_poses(kind: str, prediction: ScenePrediction, figures: dict[s
     )
 
 
-def _describe_scale(world: World) -> str:
+def _describe_scale(world: WorldFrame) -> str:
     if world.scale is None:
         return "Scale unknown: distances are relative."
     return f"Distances are in meters, from {world.scale.describe()}."

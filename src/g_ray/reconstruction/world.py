@@ -24,7 +24,7 @@ MAX_POSITION_ERROR = 0.1
 
 
 @dataclass(frozen=True)
-class World:
+class WorldFrame:
     """How the world of a prediction becomes that of the result."""
 
     similarity: Similarity
@@ -109,7 +109,7 @@ SCALE_SOURCES: dict[str, Callable[[_Evidence], MetricScale | None]] = {
 
 def find_world(
     views: Sequence[ReconstructedView], prediction: ScenePrediction, known: KnownGeometry
-) -> World:
+) -> WorldFrame:
     """Bring a prediction to what is known of its world and of its scale."""
     base, alignment = _align_to_known(views, prediction, known)
     views = [view.transform(base) for view in views]
@@ -127,7 +127,7 @@ def find_world(
             scale = None
         if known.georeference:
             notes.append("known poses are kept as they are: the result is not brought to GPS")
-        return World(base, identity, alignment, scale, gps, None, tuple(notes))
+        return WorldFrame(base, identity, alignment, scale, gps, None, tuple(notes))
     turned = gps is not None and gps.gives_rotation
     move = identity if scale is None else Similarity.from_scale(scale.factor)
     if gps is not None and turned and scale is not None:
@@ -135,7 +135,7 @@ def find_world(
     elif known.georeference:
         notes.append("the result is not georeferenced: GPS does not give its scale, heading and level")
     origin = gps.origin if gps is not None and turned and scale is not None else None
-    return World(move @ base, move, alignment, scale, gps, origin, tuple(notes))
+    return WorldFrame(move @ base, move, alignment, scale, gps, origin, tuple(notes))
 
 
 def _align_to_known(

@@ -52,7 +52,7 @@ class Part:
 
 
 @dataclass(frozen=True)
-class Cost:
+class PartCost:
     """What was measured of one part."""
 
     name: str
@@ -84,7 +84,7 @@ def run_dry(parts: Iterable[Part], report: Callable[[str], None]) -> None:
         )
 
 
-def measure_cost(part: Part) -> Cost:
+def measure_cost(part: Part) -> PartCost:
     """Run a part once and measure it."""
     cuda, resident = torch.cuda.is_available(), ResidentMemory()
     if cuda:
@@ -99,7 +99,7 @@ def measure_cost(part: Part) -> Cost:
         memory = torch.cuda.max_memory_allocated()
     else:
         memory = resident.read_peak() if resident.is_available() else 0
-    return Cost(part.name, seconds, float(unit.count()), memory, float(unit.disk_bytes()))
+    return PartCost(part.name, seconds, float(unit.count()), memory, float(unit.disk_bytes()))
 
 
 def _time_run(unit: Unit) -> float:
@@ -110,7 +110,7 @@ def _time_run(unit: Unit) -> float:
     return time.perf_counter() - started
 
 
-def format_costs(costs: Sequence[Cost]) -> str:
+def format_costs(costs: Sequence[PartCost]) -> str:
     """Format a row per part and their sum: hours if one process does all of it."""
     lines = [
         [

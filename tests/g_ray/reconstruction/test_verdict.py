@@ -13,7 +13,7 @@ from g_ray.geometry.similarity import Similarity
 from g_ray.media.view import View
 from g_ray.predictors.predictor import Cost, Prior, SceneInput, ScenePrediction
 from g_ray.reconstruction.verdict import judge
-from g_ray.reconstruction.world import World
+from g_ray.reconstruction.world import WorldFrame
 from g_ray.sfm.sparse_scene import SparseScene, Tracks
 
 SIDE, VIEWS = 16, 3
@@ -79,7 +79,7 @@ def make_sparse(views):
 def ask(prediction):
     scene = SceneInput([View(one.name, CAMERA) for one in prediction.views])
     same = Similarity.identity()
-    return judge(scene, prediction, prediction.views, World(same, same), Silent())
+    return judge(scene, prediction, prediction.views, WorldFrame(same, same), Silent())
 
 
 def test_agreement_of_a_network_with_itself_is_no_confirmation():
