@@ -9,9 +9,9 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from g_ray.geometry.precision import disable_autocast
 from g_ray.rays.ray_map import RayMap
 from g_ray.rays.views import CENTER, Samples, Tokens
+from g_ray.runtime.device import disable_autocast
 
 
 @dataclass(frozen=True)

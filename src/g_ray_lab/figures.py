@@ -16,14 +16,14 @@ from torch import Tensor
 
 from g_ray.reconstruction.set_metrics import relative_error
 from g_ray.viewer.colors import color_depth
-from g_ray.viewer.contact_sheet import draw_contact_sheet
-from g_ray.viewer.theme import LIGHT, Theme, new_figure, use_theme, write_png
+from g_ray.viewer.theme import LIGHT, Theme, draw_contact_sheet, new_figure, use_theme, write_png
 from g_ray_lab.datasets.objaverse import DOLLY, FOCAL, NATIVE, find_objects, format_image_name, read_image
 from g_ray_lab.metrics.image_metrics import psnr
 from g_ray_lab.scoring import nvs_scorer, reconstruction_scorer
 from g_ray_lab.scoring.point_pictures import PointCloudRow
 from g_ray_lab.scoring.scored_runs import GROUP
-from g_ray_lab.scoring.study import Study, load_network
+from g_ray_lab.scoring.study import Study
+from g_ray_lab.scoring.study_job import load_network
 from g_ray_lab.scoring.table_writer import split_groups
 
 LINES = {"plucker": ":", "prope": ":", "gta": "--", "rayrope": "--"}

@@ -84,7 +84,6 @@ class Reconstruct:
         self._check()
         print("g-ray reconstruct: loading torch", flush=True)
         from g_ray.calibration import format_calibration_table
-        from g_ray.cli.text import ProgressLine
         from g_ray.predictors import make_predictor
         from g_ray.predictors.predictor import SceneInput
         from g_ray.reconstruction.inputs import (
@@ -97,6 +96,7 @@ class Reconstruct:
         )
         from g_ray.reconstruction.reconstruction_run import check_result_folder, run_reconstruction
         from g_ray.runtime.device import choose_device
+        from g_ray.runtime.progress import ProgressLine
 
         choose_device(self.settings.device)
         check_result_folder(self.out)

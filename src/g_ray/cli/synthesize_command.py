@@ -174,7 +174,7 @@ class Synthesize:
         shots = list(kind.frames(poses, lens, count, extent or 0.0))
 
         def render_frames() -> "Iterator[Tensor]":
-            from g_ray.cli.text import ProgressLine
+            from g_ray.runtime.progress import ProgressLine
 
             line = ProgressLine()
             for number, (camera, pose) in enumerate(shots, 1):

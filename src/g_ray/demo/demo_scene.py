@@ -19,8 +19,7 @@ from g_ray.predictors.model_settings import ROOMS_WEIGHTS
 from g_ray.reconstruction.reconstruct import KnownGeometry, reconstruct
 from g_ray.reconstruction.score import SCORES, score_views
 from g_ray.viewer.colors import color_depth
-from g_ray.viewer.contact_sheet import draw_contact_sheet
-from g_ray.viewer.theme import LIGHT, write_png
+from g_ray.viewer.theme import LIGHT, draw_contact_sheet, write_png
 
 SIDE = 192
 """Pixels of the photographs: small, so that the demo takes seconds on a CPU."""

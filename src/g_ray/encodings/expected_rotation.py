@@ -19,7 +19,7 @@ from torch import Tensor
 from g_ray.coordinates import RayCoordinate, get_coordinate, project_directions
 from g_ray.encodings.encoding_base import Prepared
 from g_ray.encodings.rotation import Rotation
-from g_ray.geometry.precision import disable_autocast, promote_to_float32
+from g_ray.runtime.device import disable_autocast, promote_to_float32
 
 FLAT = 0.01
 """Below this phase width the released code takes the first endpoint."""

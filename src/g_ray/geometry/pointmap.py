@@ -5,7 +5,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from g_ray.geometry.pose import Pose
-from g_ray.geometry.precision import disable_autocast
+from g_ray.runtime.device import disable_autocast
 
 
 def transform_points(points: Float[Tensor, "*view h w 3"], poses: Pose) -> Float[Tensor, "*view h w 3"]:

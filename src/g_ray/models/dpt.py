@@ -8,9 +8,9 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from g_ray.geometry.precision import disable_autocast
 from g_ray.models.heads import Pointmap, get_activation
 from g_ray.nn.transformer import run_part
+from g_ray.runtime.device import disable_autocast
 
 FIRST_GUESS = 0.02
 """Deviation of the last layer's weights: the first maps are nearly flat."""

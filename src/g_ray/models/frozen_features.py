@@ -15,8 +15,8 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from g_ray.geometry.precision import disable_autocast
 from g_ray.models.dinov2 import DINOv2
+from g_ray.runtime.device import disable_autocast
 from g_ray.runtime.files import atomic_path
 
 DIGEST = 16

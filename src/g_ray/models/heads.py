@@ -10,7 +10,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from g_ray.geometry.pose import Pose, rotation_from_quaternion
-from g_ray.geometry.precision import disable_autocast
+from g_ray.runtime.device import disable_autocast
 
 
 @dataclass(frozen=True)

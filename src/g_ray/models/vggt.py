@@ -21,7 +21,6 @@ from torch import Tensor, nn
 from g_ray.cameras.pinhole import Pinhole
 from g_ray.encodings import NoPosition
 from g_ray.geometry.pose import Pose, rotation_from_quaternion
-from g_ray.geometry.precision import disable_autocast
 from g_ray.models.aggregator import Aggregator
 from g_ray.models.dinov2 import DINOV2_SIZES, DINOv2, PatchEmbed
 from g_ray.models.dpt import DPTHead
@@ -31,6 +30,7 @@ from g_ray.models.reconstruction_network import normalize_images
 from g_ray.models.weights import FILE, find_file
 from g_ray.nn.transformer import MLP, Block
 from g_ray.rays.views import Views
+from g_ray.runtime.device import disable_autocast
 
 TAPS = (4, 11, 17, 23)
 """Pairs of layers that VGGT-1B's dense heads read; the weights do not name them."""

@@ -7,9 +7,9 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from g_ray.geometry.pose import Pose
-from g_ray.geometry.precision import disable_autocast
 from g_ray.rays.ray_map import RayMap
 from g_ray.rays.views import Views
+from g_ray.runtime.device import disable_autocast
 
 CHANNELS = 6
 NOISE_SIZE = 256

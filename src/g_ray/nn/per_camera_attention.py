@@ -20,8 +20,8 @@ from torch.autograd.function import once_differentiable
 
 from g_ray.encodings.expected_rotation import PerCamera
 from g_ray.encodings.rotation import Rotation
-from g_ray.geometry.precision import promote_to_float32
 from g_ray.nn import sdpa
+from g_ray.runtime.device import promote_to_float32
 
 
 class DepthPredictor(nn.Module):

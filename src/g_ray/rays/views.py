@@ -12,9 +12,9 @@ from torch import Tensor
 from g_ray.cameras.camera import Camera
 from g_ray.cameras.parameters import checks_enabled
 from g_ray.geometry.pose import Pose
-from g_ray.geometry.precision import disable_autocast
 from g_ray.rays.layout import Layout, Segment
 from g_ray.rays.ray_map import RayMap
+from g_ray.runtime.device import disable_autocast
 
 Samples = tuple[tuple[float, float], ...]
 """Positions (x, y) inside a patch, in units of the patch."""

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from g_ray.geometry.pointmap import compute_mean_distance, transform_points
 from g_ray.geometry.pose import Pose
-from g_ray.geometry.precision import disable_autocast, promote_to_float32
+from g_ray.runtime.device import disable_autocast, promote_to_float32
 
 DepthName = Literal["z", "ray"]
 """The paper evaluates z on PandaSet and ETH3D, and the distance along the ray on data with fisheyes (ScanNet++)."""

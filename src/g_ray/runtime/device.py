@@ -1,8 +1,9 @@
-"""Choose the device that a command runs on, and find out what the CPU computes fast."""
+"""Devices and number formats: which one a command runs on, what the CPU computes fast, and what must stay precise."""
 
 import os
 
 import torch
+from torch import Tensor
 
 LOCAL_RANK = "LOCAL_RANK"
 """Environment variable: the number of this process among those of its machine. torchrun sets it, and so do processes
@@ -49,3 +50,16 @@ def has_int8_instructions() -> bool:
 def has_bf16_instructions() -> bool:
     """Return whether the CPU multiplies bfloat16 itself; without, every product goes through float32."""
     return torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported()
+
+
+# Autocast must not reach geometry: phases in bf16 lose up to half a radian.
+
+
+def disable_autocast(like: Tensor) -> torch.autocast:
+    """Open a context in which matrix products keep the precision of their inputs, on the device of `like`."""
+    return torch.autocast(like.device.type, enabled=False)
+
+
+def promote_to_float32(tensor: Tensor) -> Tensor:
+    """Lift half-precision geometry to float32; leave float32 and float64 unchanged."""
+    return tensor if tensor.dtype in (torch.float32, torch.float64) else tensor.float()

@@ -2,9 +2,10 @@
 
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
+from contextlib import closing
 from io import TextIOBase
-from typing import Any
+from typing import Any, Protocol
 
 BAR = 24  # characters
 REDRAW_S = 0.1  # on a terminal
@@ -88,8 +89,64 @@ class Progress:
         return f"\r{' ' * self._width}\r" if self.live else ""
 
 
+class CountBar(Progress):
+    """Counts things of one kind instead of steps."""
+
+    def __init__(self, total: int, first: int, what: str) -> None:
+        super().__init__(total, first, samples_per_step=1)
+        self.what = what
+
+    def format_text(self) -> str:
+        done = self.step / self.total
+        bar = f"{'━' * round(BAR * done):·<{BAR}} " if self.live else ""
+        left = f"  {format_duration((self.total - self.step) / self.rate)} left" if self.rate else ""
+        return f"{bar}{self.step}/{self.total} {self.what} ({done:.0%})  {60 * self.rate:.1f}/min{left}"
+
+
 def format_duration(seconds: float) -> str:
     """Format seconds as m:ss or h:mm:ss: 75 → 1:15, 3675 → 1:01:15; days are counted in hours."""
     minutes, seconds = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02d}:{seconds:02d}" if hours else f"{minutes}:{seconds:02d}"
+
+
+class ProgressLine:
+    """Progress on one line of a terminal; elsewhere, a new line whenever the text changes."""
+
+    def __init__(self, on_stderr: bool = False) -> None:
+        self.stream = sys.stderr if on_stderr else sys.stdout
+        self.last = ""
+
+    def __call__(self, text: str) -> None:
+        if self.stream.isatty():
+            print(f"\r\033[K{text}", end="", flush=True, file=self.stream)
+        elif text != self.last:
+            print(text, flush=True, file=self.stream)
+        self.last = text
+
+
+class Outcome(Protocol):
+    """One of many things to make: done, or refused for a reason."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def refused(self) -> str | None: ...
+
+
+def follow_outcomes(outcomes: Generator[Outcome], bar: CountBar) -> dict[str, str]:
+    """Advance a bar by each outcome; return the reasons for what was refused, by name. Ctrl-C closes the generator."""
+    refused: dict[str, str] = {}
+    with closing(outcomes):
+        try:
+            for done, outcome in enumerate(outcomes, start=bar.step + 1):
+                if outcome.refused:
+                    refused[outcome.name] = outcome.refused
+                    bar.print_line(f"skipped {outcome.refused}")
+                bar.advance(done)
+        except KeyboardInterrupt:
+            bar.print_line(f"stopping after the {bar.what} under way; the same command resumes from there")
+            raise
+        finally:
+            bar.close()
+    return refused

@@ -1,6 +1,6 @@
-"""A common style for all matplotlib figures, in a light and a dark version."""
+"""A common style for all matplotlib figures, in a light and a dark version; contact sheets of pictures."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from io import BytesIO
@@ -8,8 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import matplotlib
+from jaxtyping import Float
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
+from torch import Tensor
 
 from g_ray.runtime.files import write_atomically
 
@@ -71,3 +73,25 @@ def write_png(figure: Figure, path: Path, dpi: int = 110) -> Path:
     """Write a figure as a PNG file and return its path."""
     write_atomically(path, encode_png(figure, dpi))
     return path
+
+
+def draw_contact_sheet(
+    columns: Sequence[tuple[str, Float[Tensor, "scene 3 h w"]]],
+    labels: Mapping[str, Sequence[str]],
+    theme: Theme,
+) -> Figure:
+    """Draw scenes as rows under named columns; `labels` has a line for each picture of a column."""
+    count, (height, width) = len(columns[0][1]), columns[0][1].shape[-2:]
+    with use_theme(theme):
+        figure = new_figure(1.25 * len(columns), (1.25 * height / width + 0.17) * count + 0.3)
+        grid = figure.subplots(count, len(columns), squeeze=False)
+        for j, (name, images) in enumerate(columns):
+            for i, image in enumerate(images):
+                axes = grid[i, j]
+                axes.imshow(image.clamp(0, 1).movedim(0, -1).cpu().numpy(), interpolation="nearest")
+                axes.set_xticks([])
+                axes.set_yticks([])
+                axes.set_xlabel(labels.get(name, [""] * count)[i], fontsize=7, labelpad=2)
+                if i == 0:
+                    axes.set_title(name, fontsize=8)
+        return figure

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
 
-from g_ray.cli.text import CountBar, ProgressLine
+from g_ray.runtime.progress import CountBar, ProgressLine
 from g_ray_lab.cli.data_rendering import Levels, Objects, ObjectsIndex, Sheet, TexturedRooms, count_workers
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
 
-from g_ray.cli.text import CountBar, follow_outcomes
+from g_ray.runtime.progress import CountBar, follow_outcomes
 from g_ray_lab.cluster import ClusterName
 
 if TYPE_CHECKING:

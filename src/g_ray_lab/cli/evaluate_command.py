@@ -6,8 +6,8 @@ from typing import Annotated
 
 import tyro
 
-from g_ray.cli.text import CountBar
 from g_ray.predictors.model_settings import ModelSettings
+from g_ray.runtime.progress import CountBar
 
 
 @dataclass(frozen=True)

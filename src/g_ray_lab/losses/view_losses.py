@@ -10,7 +10,7 @@ from torch import Tensor
 
 from g_ray.geometry.pointmap import compute_mean_distance, transform_points
 from g_ray.geometry.pose import Pose, quaternion_from_rotation
-from g_ray.geometry.precision import disable_autocast, promote_to_float32
+from g_ray.runtime.device import disable_autocast, promote_to_float32
 from g_ray_lab.losses import NVSLossSettings, ReconstructionWeights
 
 # Novel-view synthesis: L = L_MSE + 0.5 L_LPIPS (paper, appendix "Novel View Synthesis")

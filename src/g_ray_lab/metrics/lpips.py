@@ -17,7 +17,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from g_ray.geometry.precision import disable_autocast
+from g_ray.runtime.device import disable_autocast
 from g_ray.runtime.files import atomic_path
 
 CHANNELS = (64, 192, 384, 256, 256)

@@ -16,7 +16,7 @@ from g_ray.rays.views import Views
 from g_ray_lab.metrics.image_metrics import SceneScores
 from g_ray_lab.metrics.lpips import LPIPS, SMALLEST, load_lpips
 from g_ray_lab.scoring.nvs_protocols import NVSProtocol, Predict
-from g_ray_lab.scoring.scorer import BatchScores, Scorer
+from g_ray_lab.scoring.scored_runs import BatchScores, Scorer
 from g_ray_lab.scoring.store import WHOLE, Shard
 from g_ray_lab.sources.batches import NVSBatch
 from g_ray_lab.training.recipe import to_plain

@@ -15,7 +15,7 @@ from g_ray.runtime.out_folder import lock_folder
 from g_ray_lab.scoring.comparison import Column
 from g_ray_lab.scoring.evaluated_models import EvaluatedModel, PredictorModel, StandingModel
 from g_ray_lab.scoring.evaluation_plan import EvaluationPlan, PlannedSet, make_plan
-from g_ray_lab.scoring.scorer import BatchScores, Scorer
+from g_ray_lab.scoring.scored_runs import BatchScores, Scorer
 from g_ray_lab.scoring.set_scoring import score_set
 from g_ray_lab.scoring.store import WHOLE, Shard, hash_key
 from g_ray_lab.scoring.view_index import load_views

@@ -18,7 +18,7 @@ from jaxtyping import Bool
 from torch import Tensor, nn
 
 from g_ray.reconstruction.set_metrics import DepthName, ReconstructionScores, SetGeometry, score_sets
-from g_ray_lab.scoring.scorer import BatchScores, Scorer, join_shares
+from g_ray_lab.scoring.scored_runs import BatchScores, Scorer, join_shares
 from g_ray_lab.scoring.set_prediction import stand_still
 from g_ray_lab.scoring.store import WHOLE, Shard, hash_key, split_range
 from g_ray_lab.sources.batches import ReconstructionBatch

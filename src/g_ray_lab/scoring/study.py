@@ -10,7 +10,6 @@ or a crash.
 """
 
 import contextlib
-import json
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -27,19 +26,21 @@ import torch
 from g_ray.runtime.files import strip_paths
 from g_ray.runtime.out_folder import claim_out
 from g_ray_lab.scoring.scored_runs import (
+    BatchScores,
     ScoredRun,
+    Scorer,
     Scores,
     compute_changes,
     compute_differences,
     format_scores_csv,
+    join_shares,
     make_rows,
 )
-from g_ray_lab.scoring.scorer import BatchScores, Scorer, join_shares
-from g_ray_lab.scoring.store import WHOLE, Shard, Store, hash_file
+from g_ray_lab.scoring.store import WHOLE, Shard, Store
+from g_ray_lab.scoring.study_job import Job
 from g_ray_lab.scoring.table_writer import write_scores
 from g_ray_lab.training.engine import train
 from g_ray_lab.training.recipe import Recipe, Run
-from g_ray_lab.training.run_files import METRICS, WEIGHTS, CheckpointStore
 from g_ray_lab.training.task import choose_workers, count_local
 
 SAVE_EVERY = 250  # steps between checkpoints of small networks: little is lost when a study is interrupted
@@ -97,11 +98,11 @@ class Study:
         }
         return {"": self.scorer, **others}
 
-    def list_jobs(self, out: Path, seeds: int) -> "list[Job]":
+    def list_jobs(self, out: Path, seeds: int) -> list[Job]:
         """Return a job per seed and method, all methods of a seed before the next seed."""
         return [self.make_job(out, method, seed) for seed in range(seeds) for method in self.methods]
 
-    def make_job(self, out: Path, method: str, seed: int) -> "Job":
+    def make_job(self, out: Path, method: str, seed: int) -> Job:
         """Return one network: trained here or by another study, or given as a file."""
         name = f"{method}-seed{seed}"
         folder = (self.networks or out) / "runs" / name
@@ -126,104 +127,6 @@ class Study:
             }
         recipes = {method: strip_paths(recipe.to_settings()) for method, recipe in self.methods.items()}
         return {**settings, "recipes": recipes}
-
-
-@dataclass(frozen=True)
-class Stage:
-    """A network after some steps of its training."""
-
-    steps: int
-    weights: Path
-    scores: Path
-    """File of its scores."""
-
-
-@dataclass(frozen=True)
-class Job:
-    """One network to train and score."""
-
-    method: str
-    recipe: Recipe
-    scorer: Scorer
-    folder: Path
-    scores: Path
-    features: Path | None = None
-    weights: Path | None = None
-    """File of a network that is scored as it is."""
-    early: tuple[int, ...] = ()
-    """Steps after which the network is scored during its training."""
-
-    @property
-    def network(self) -> Path:
-        """File of the network: the given one, or where its training leaves it."""
-        return self.weights or self.folder / WEIGHTS
-
-    @property
-    def last(self) -> Stage:
-        """The network after all of its training."""
-        return Stage(self.recipe.schedule.steps, self.network, self.scores)
-
-    def find_early(self, step: int) -> Stage:
-        """Return the network during its training, or raise ValueError if its checkpoint was not kept."""
-        scores = self.scores.with_name(f"{self.scores.stem}-step-{step}.json")
-        for checkpoint in CheckpointStore(self.folder / "checkpoints").list_checkpoints():
-            if checkpoint.step == step:
-                return Stage(step, checkpoint.weights, scores)
-        raise ValueError(
-            f"{self.folder} has kept no checkpoint of step {step}: it was trained without --early {step}, use another "
-            "--out"
-        )
-
-    def find_stages(self) -> list[Stage]:
-        """Return all stages of a finished network that are scored, in the order of training."""
-        return [*map(self.find_early, self.early), self.last]
-
-    def read_steps_done(self) -> int:
-        """Return the steps that the run has logged: reading its file needs no communication between processes."""
-        with contextlib.suppress(OSError, IndexError, ValueError, KeyError):
-            return json.loads((self.folder / METRICS).read_text().splitlines()[-1])["step"]
-        return 0
-
-    def read_cpu_seconds(self) -> float:
-        """Return the CPU seconds of training over all its starts, from the newest checkpoint."""
-        if not self.folder.is_dir():  # a given network, not one of this study
-            return 0.0
-        newest, _ = CheckpointStore(self.folder / "checkpoints", 1, None).find_newest()
-        return newest.load_state()["cpu_seconds"] if newest else 0.0
-
-    def get_key(self, stage: Stage) -> dict[str, str]:
-        """Return what the scores of a stage depend on."""
-        return {"weights": hash_file(stage.weights), **self.scorer.key}
-
-    def read_run(self, stage: Stage) -> ScoredRun | None:
-        """Read the scores of a stage, or return None; CPU seconds are those of the whole training."""
-        scores, _ = Store(stage.scores.parent).read(stage.scores.stem, self.get_key(stage))
-        if scores is None:
-            return None
-        seed, seconds = self.recipe.seed, self.read_cpu_seconds()
-        return ScoredRun.from_scores(self.method, seed, scores, stage.steps, seconds)
-
-    def score_stages(self, device: str, shard: Shard = WHOLE) -> None:
-        """Score all stages, unless scores of these weights by this protocol are already stored."""
-        for stage in self.find_stages():
-            Store(stage.scores.parent).measure_share(
-                stage.scores.stem,
-                self.get_key(stage),
-                shard,
-                lambda stage=stage: self.scorer.score_share(
-                    load_network(self.recipe, stage.weights, device), shard
-                ),
-                join_shares,
-            )
-
-
-def load_network(recipe: Recipe, weights: Path, device: str = "cpu") -> torch.nn.Module:
-    """Load a trained network in evaluation mode."""
-    from safetensors.torch import load_file
-
-    network = recipe.build_model()
-    network.load_state_dict(load_file(weights))
-    return network.eval().to(device)
 
 
 @dataclass(frozen=True)

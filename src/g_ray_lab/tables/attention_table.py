@@ -45,8 +45,8 @@ class Attention(NetworkAnalysis, SharedTable):
             yield Part(f"attention of {network.name}", make_unit(score, count))
 
     def measure(self) -> Measured | None:
-        from g_ray.cli.text import ProgressLine
         from g_ray.runtime.device import choose_device
+        from g_ray.runtime.progress import ProgressLine
         from g_ray_lab.scoring.fov_attention import (
             ATTENTION_METRICS,
             CHANCE,

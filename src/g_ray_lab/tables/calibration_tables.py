@@ -40,7 +40,7 @@ class CalibrationTable(NetworkAnalysis, SharedTable):
 
         None if shares of other processes are missing.
         """
-        from g_ray.cli.text import ProgressLine
+        from g_ray.runtime.progress import ProgressLine
         from g_ray_lab.scoring.conditioned_comparison import compare_conditions
         from g_ray_lab.scoring.store import Shard
 
@@ -125,7 +125,7 @@ class CalibrationNoise(CalibrationTable):
         return tuple(CONDITIONS), AVERAGED
 
     def measure(self) -> Measured | None:
-        from g_ray.cli.text import ProgressLine
+        from g_ray.runtime.progress import ProgressLine
         from g_ray_lab.scoring.calibration_conditions import DISTORTION
         from g_ray_lab.scoring.calibration_noise import measure_noise
         from g_ray_lab.scoring.scored_runs import format_scores_csv
@@ -207,7 +207,7 @@ class CalibrationEstimated(CalibrationTable):
         return self.sources, (*AVERAGED, "scannetpp-mixed")
 
     def measure(self) -> Measured | None:
-        from g_ray.cli.text import ProgressLine
+        from g_ray.runtime.progress import ProgressLine
         from g_ray_lab.scoring.estimated_calibration import CalibrationScene, estimate_all, measure_estimated
         from g_ray_lab.scoring.recalibrated_model import SOURCES
         from g_ray_lab.scoring.store import Store

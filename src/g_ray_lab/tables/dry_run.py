@@ -19,9 +19,9 @@ from g_ray_lab.bench.bench_reconstruction import ResidentMemory
 from g_ray_lab.datasets.dataset_registry import DATASETS
 from g_ray_lab.scoring.comparison import Column, Contender, make_evaluation
 from g_ray_lab.scoring.evaluation_run import LoadedViews, SetRunner
-from g_ray_lab.scoring.scorer import Scorer
+from g_ray_lab.scoring.scored_runs import Scorer
 from g_ray_lab.scoring.store import Shard
-from g_ray_lab.scoring.study import Job, load_network
+from g_ray_lab.scoring.study_job import Job, load_network
 from g_ray_lab.scoring.table_writer import format_grid
 from g_ray_lab.training.distributed import World
 from g_ray_lab.training.engine import CHECKPOINT_COPIES

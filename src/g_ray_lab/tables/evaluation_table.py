@@ -77,7 +77,7 @@ class EvaluationTable(SharedTable):
         return list_cell_parts(self.build_rows(), self.build_columns(), self.out, self.keep_predictions)
 
     def measure(self) -> Measured | None:
-        from g_ray.cli.text import ProgressLine
+        from g_ray.runtime.progress import ProgressLine
         from g_ray_lab.scoring.comparison import run_comparison
         from g_ray_lab.scoring.store import Shard
         from g_ray_lab.scoring.table_writer import describe_intervals

@@ -53,9 +53,9 @@ def render_small_objects(root: Path, size: int) -> Path:
     """Render all scanned objects if they are among the shared data, else procedural ones; skip what is rendered."""
     import shutil
 
-    from g_ray.cli.text import CountBar, follow_outcomes
     from g_ray.runtime.files import find_shared_data
     from g_ray.runtime.out_folder import lock_folder
+    from g_ray.runtime.progress import CountBar, follow_outcomes
     from g_ray_lab.datasets.objaverse import PARTIAL
     from g_ray_lab.sources import render_objects as rendering
     from g_ray_lab.sources.nvs_settings import SCANNED

@@ -111,7 +111,7 @@ class SharedTable(Table):
         if self.cluster == "none":
             super().make()
             return
-        from g_ray.cli.text import ProgressLine
+        from g_ray.runtime.progress import ProgressLine
         from g_ray_lab.cluster import Cluster, parse_options
 
         options = parse_options(self.cluster_options)

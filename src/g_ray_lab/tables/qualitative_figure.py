@@ -39,7 +39,7 @@ class Qualitative(EvaluationTable):
         }
 
     def measure(self) -> Measured:
-        from g_ray.cli.text import ProgressLine
+        from g_ray.runtime.progress import ProgressLine
         from g_ray.viewer.theme import LIGHT, write_png
         from g_ray_lab.figures import draw_point_clouds
 

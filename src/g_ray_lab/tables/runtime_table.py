@@ -30,7 +30,7 @@ class Runtime(Table):
     """cpu (one thread, CPU seconds), cuda, …; auto takes a GPU where there is one."""
 
     def measure(self) -> Measured:
-        from g_ray.cli.text import ProgressLine
+        from g_ray.runtime.progress import ProgressLine
         from g_ray_lab.bench.paired_runtime import MODES, format_runtime, measure_runtime
         from g_ray_lab.scoring.store import Store
 

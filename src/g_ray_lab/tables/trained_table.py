@@ -64,8 +64,8 @@ class TrainedTable(SharedTable):
         return replace(study, methods=recipes)
 
     def measure(self) -> Measured | None:
-        from g_ray.cli.text import ProgressLine
         from g_ray.runtime.files import write_atomically
+        from g_ray.runtime.progress import ProgressLine
         from g_ray_lab.scoring.study import run_study
         from g_ray_lab.scoring.table_writer import describe_limits, format_trained_tables
 

@@ -62,8 +62,7 @@ class NVSTrajectory:
         """Write the figure of an object; return the PSNR of every frame by method."""
         import torch
 
-        from g_ray.viewer.contact_sheet import draw_contact_sheet
-        from g_ray.viewer.theme import LIGHT, write_png
+        from g_ray.viewer.theme import LIGHT, draw_contact_sheet, write_png
         from g_ray_lab.metrics.image_metrics import psnr
         from g_ray_lab.scoring.nvs_scorer import make_predictor
 
@@ -81,7 +80,7 @@ def load_networks(folder: Path) -> tuple[dict[str, Any], int]:
     from g_ray.models.lvsm_config import METHODS
     from g_ray_lab.recipes.nvs_recipes import NVSRecipe
     from g_ray_lab.recipes.stored_recipe import read_recipe
-    from g_ray_lab.scoring.study import load_network
+    from g_ray_lab.scoring.study_job import load_network
     from g_ray_lab.sources.nvs_settings import ObjectsData
     from g_ray_lab.training.run_files import WEIGHTS
 

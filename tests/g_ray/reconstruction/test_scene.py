@@ -269,9 +269,9 @@ def test_estimated_memory_covers_what_was_measured():
 
 
 def test_many_views_go_through_in_chunks(room):
-    """Every view is placed, whatever the number; the network sees eight at a time, so there are eight chunks."""
+    """Every view is placed, whatever the number; the network sees eight at a time."""
     network = ReconstructionModel(RECONSTRUCTION_SIZES["tiny"]("gray"))
-    count = 50
+    count = 22
     images = [room.images[0, view % 8] for view in range(count)]
     cameras = [room.views.cameras[view % 8][0] for view in range(count)]
     seen = []

@@ -12,7 +12,7 @@ import trimesh
 from PIL import Image
 
 from g_ray.cli.main import main
-from g_ray.cli.text import CountBar
+from g_ray.runtime.progress import CountBar
 from g_ray_lab.cluster import parse_options
 from g_ray_lab.datasets.objaverse import NAMES, PARTIAL, find_objects
 from g_ray_lab.sources.render_objects import ObjectSettings, claim_folder

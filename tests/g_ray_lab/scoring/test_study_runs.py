@@ -8,16 +8,16 @@ from pathlib import Path
 import pytest
 import torch
 
-from g_ray.viewer.contact_sheet import draw_contact_sheet
-from g_ray.viewer.theme import LIGHT, encode_png
+from g_ray.viewer.theme import LIGHT, draw_contact_sheet, encode_png
 from g_ray_lab.figures import draw_curves
 from g_ray_lab.recipes.nvs_recipes import tiny
 from g_ray_lab.scoring import study as study_jobs
 from g_ray_lab.scoring.nvs_protocols import FovProtocol, WhoZoomsProtocol, make_shapes
 from g_ray_lab.scoring.nvs_scorer import NVSScorer, predict_mean_color
-from g_ray_lab.scoring.scorer import join_shares
+from g_ray_lab.scoring.scored_runs import join_shares
 from g_ray_lab.scoring.store import Shard
-from g_ray_lab.scoring.study import Effort, Job, Study, load_network, run_study
+from g_ray_lab.scoring.study import Effort, Study, run_study
+from g_ray_lab.scoring.study_job import Job, load_network
 from g_ray_lab.scoring.table_writer import SCORES, format_methods
 from g_ray_lab.training.recipe import Schedule
 

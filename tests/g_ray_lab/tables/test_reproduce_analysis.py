@@ -18,7 +18,7 @@ from g_ray_lab.miniatures.miniature_room import MiniatureSize
 from g_ray_lab.recipes import reconstruction_recipes
 from g_ray_lab.scoring.calibration_conditions import CONDITIONS
 from g_ray_lab.scoring.evaluated_models import find_networks
-from g_ray_lab.scoring.scorer import join_shares
+from g_ray_lab.scoring.scored_runs import join_shares
 from g_ray_lab.scoring.store import Shard
 from g_ray_lab.tables import ablation_tables, calibration_tables
 from g_ray_lab.tables.ablation_tables import ReconAblation, ReconConverged
