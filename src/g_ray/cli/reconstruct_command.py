@@ -17,7 +17,16 @@ if TYPE_CHECKING:
 
 GROUPS = {
     "photographs": ("every", "frames", "as-stored", "masks", "rig", "into"),
-    "calibration": ("calibration", "resize-calibration", "poses", "metric", "distance", "gps", "truth"),
+    "calibration": (
+        "calibration",
+        "resize-calibration",
+        "poses",
+        "metric",
+        "distance",
+        "board",
+        "gps",
+        "truth",
+    ),
     "model": (
         *("model", "weights", "size", "device", "max-memory", "at-once", "precision", "lenses", "fit"),
         *("near", "far", "refine", "place-by", "stereo", "fill", "unplaced"),
@@ -61,7 +70,11 @@ class Reconstruct:
     metric: bool = False
     """The known poses are in meters, so the result is too."""
     distance: tuple[str, str, float] | None = None
-    """Two photographs and the meters between their cameras: gives the result its scale."""
+    """Two photographs and the meters between their cameras, or two points: a.jpg:x,y in pixels, or
+    a.jpg:x,y+b.jpg:x,y where depth is missing. Gives the result its scale."""
+    board: str | None = None
+    """A chessboard in two or more photographs, e.g. 7x5:0.03: inner corners along both sides, and the meters of a
+    square's side. Gives the result its scale."""
     gps: Literal["use", "ignore"] = "use"
     """GPS in the EXIF of the photographs: it gives scale, heading and level where it is accurate enough."""
     georeference: bool = False
@@ -119,6 +132,7 @@ class Reconstruct:
                 poses=self.poses if "poses" in predictor.USES or self.poses == "ignore" else "align",
                 metric=self.metric,
                 distance=self.distance,
+                board=self.board,
                 truth=self.truth,
                 report=report,
                 gps=self.gps,
@@ -154,6 +168,7 @@ class Reconstruct:
             or self.settings.weights
             or self.metric
             or self.distance
+            or self.board
             or self.georeference
             or self.truth
             or self.rig
@@ -161,7 +176,7 @@ class Reconstruct:
         ):
             raise ValueError(
                 "--into keeps the world and the unit of the finished result: leave out --model network, --weights, "
-                "--metric, --distance, --georeference, --truth, --rig and --poses"
+                "--metric, --distance, --board, --georeference, --truth, --rig and --poses"
             )
         if self.georeference and self.gps == "ignore":
             raise ValueError(
@@ -173,6 +188,10 @@ class Reconstruct:
             )
         if self.distance is not None and not 0 < self.distance[2] < math.inf:
             raise ValueError(f"--distance {self.distance[2]} m: give a length above 0")
+        if self.board is not None:
+            from g_ray.media.chessboard import BoardSize
+
+            BoardSize.parse(self.board)
 
     def _check_range(self, known: "KnownGeometry") -> None:
         """Refuse a range of depth in the unit of poses that have none."""

@@ -1,4 +1,4 @@
-"""Bring a scene to known poses or to a known distance, and measure how well they agree."""
+"""Bring a scene to known poses, and measure how well they agree."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -50,16 +50,6 @@ def align_to_poses(estimated: Sequence[Pose], known: Sequence[Pose | None]) -> A
         float(extent.mean().sqrt()),
         float(_compute_angle_deg(moved.rotation, target.rotation).mean()),
     )
-
-
-def scale_to_distance(first: Pose, second: Pose, distance: float) -> Similarity:
-    """Return the scale that puts two cameras this far apart."""
-    estimated_distance = float((first.translation - second.translation).double().norm())
-    if not distance > 0 or not estimated_distance > 0:
-        raise ValueError(
-            f"a distance of {distance} between cameras that are {estimated_distance:g} apart gives no scale"
-        )
-    return Similarity.from_scale(distance / estimated_distance)
 
 
 def _stack(poses: Sequence[Pose]) -> Pose:

@@ -9,7 +9,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from g_ray.geometry.geodesy import Place, compute_enu
-from g_ray.geometry.metric_scale import MetricScale
+from g_ray.geometry.metric_scale import MetricScale, student_quantile
 from g_ray.geometry.similarity import Similarity, fit_similarity
 
 MIN_PLACES = 3
@@ -166,7 +166,7 @@ def _state_intervals(fit: GpsAlignment, centers: Float[Tensor, "view 3"]) -> Gps
     columns = [arm] + [torch.linalg.cross(axis.expand_as(arm), arm) for axis in torch.eye(3).double()]
     design = torch.stack(columns, -1) / deviation[:, None]
     covariance = torch.linalg.pinv(design.flatten(0, 1).mT @ design.flatten(0, 1), rtol=1e-12, hermitian=True)
-    quantile = _student_quantile(freedom)
+    quantile = student_quantile(freedom)
     scale, *turns = (quantile * covariance.diagonal().clamp_min(0).sqrt()).tolist()
     turns = [math.degrees(turn) for turn in turns]
     line = torch.linalg.svdvals(arm)
@@ -192,12 +192,3 @@ def _measure_correlation(off: Float[Tensor, "n 3"]) -> float:
     if len(off) < MIN_TO_REJECT or total == 0:
         return 0.0
     return min(max(float((off[1:] * off[:-1]).sum()) / total, 0.0), MAX_CORRELATION)
-
-
-def _student_quantile(freedom: float) -> float:
-    """Return the 97.5 % quantile of Student's t, by its expansion in 1 / freedom (3 % low for two degrees)."""
-    z = 1.959964
-    first = (z**3 + z) / 4
-    second = (5 * z**5 + 16 * z**3 + 3 * z) / 96
-    third = (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384
-    return z + first / freedom + second / freedom**2 + third / freedom**3

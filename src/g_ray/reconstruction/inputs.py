@@ -23,6 +23,14 @@ from g_ray.geometry.pose import Pose
 from g_ray.media.photos import Photo, check_photos, find_photos, orient_photo
 from g_ray.media.view import View
 from g_ray.reconstruction.gps_alignment import MIN_PLACES
+from g_ray.reconstruction.known_lengths import (
+    End,
+    KnownBoard,
+    find_board,
+    list_views,
+    parse_end,
+    renumber_end,
+)
 from g_ray.reconstruction.score import read_truth
 from g_ray.sfm.rig import Rig, read_rig_cameras
 
@@ -89,8 +97,10 @@ class KnownGeometry:
     """`world_from_cam` of views, in one world; the scene is aligned to them and scored with them."""
     metric: bool = False
     """The known poses are in meters."""
-    distance: tuple[int, int, float] | None = None
-    """Two views, and the distance between their cameras in meters."""
+    distance: tuple[End, End, float] | None = None
+    """Two views or points, and the distance between these cameras or points in meters."""
+    board: KnownBoard | None = None
+    """A chessboard of known size in the photographs."""
     truth: Sequence[View | None] = ()
     """Known depth of views (`read_truth`); the scene is scored with it."""
 
@@ -113,14 +123,15 @@ class KnownGeometry:
         enough = sum(pose is not None for pose in poses) >= 2
         scored = sum(view is not None for view in truth) >= 2
         distance = None
-        if self.distance is not None and set(self.distance[:2]) <= set(views):
-            one, other, length = self.distance
-            distance = (list(views).index(one), list(views).index(other), length)
+        if self.distance is not None:
+            one, other = (renumber_end(end, views) for end in self.distance[:2])
+            distance = None if one is None or other is None else (one, other, self.distance[2])
         return replace(
             self,
             poses=poses if enough else (),
             metric=self.metric and enough,
             distance=distance,
+            board=None if self.board is None else self.board.select(views),
             truth=truth if scored else (),
             places=[self.places[view] for view in views] if self.places else (),
         )
@@ -134,12 +145,14 @@ def collect_known(
     distance: tuple[str, str, float] | None,
     truth: Path | None,
     report: Report,
+    board: str | None = None,
     gps: GpsUse = "use",
     georeference: bool = False,
 ) -> KnownGeometry:
     """Collect what the calibration and the user know of a scene.
 
-    `distance` names two photographs and gives the meters between their cameras; `truth` is a scene folder with depth.
+    `distance` names two photographs, or points in them, and the meters between; `board` is the size of a chessboard in
+    the photographs; `truth` is a scene folder with depth.
     """
     known = [view.pose for view in views]
     count = sum(pose is not None for pose in known)
@@ -169,11 +182,15 @@ def collect_known(
                 "--distance gives a scale, and known poses have one already: leave it out, or add --poses ignore"
             )
         _check_estimated(known, pair, views)
+    seen = None if board is None else find_board(views, board)
+    if seen is not None:
+        report(f"the board is seen in {seen.count_views()} of {len(views)} photographs")
     true_views = [] if truth is None else _read_truth_of_views(truth, views, report)
     return KnownGeometry(
         known,
         metric,
         pair,
+        seen,
         true_views,
         keep_poses=poses == "given",
         estimated=estimated,
@@ -218,21 +235,18 @@ def read_rig(source: str, views: Sequence[View]) -> Rig:
     return Rig.from_names([view.name for view in views], read_rig_cameras(path))
 
 
-def _find_distance(distance: tuple[str, str, float], names: list[str]) -> tuple[int, int, float]:
+def _find_distance(distance: tuple[str, str, float], names: list[str]) -> tuple[End, End, float]:
     first, second, length = distance
-    for name in (first, second):
-        if name not in names:
-            raise ValueError(f"--distance names {name}, which is none of the photographs")
     if first == second:
-        raise ValueError(f"--distance names {first} twice: give two photographs")
-    return names.index(first), names.index(second), length
+        raise ValueError(f"--distance names {first} twice: give two photographs, or two points")
+    return parse_end(first, names), parse_end(second, names), length
 
 
 def _check_estimated(
-    poses: Sequence[Pose | None], pair: tuple[int, int, float], views: Sequence[View]
+    poses: Sequence[Pose | None], pair: tuple[End, End, float], views: Sequence[View]
 ) -> None:
     """Raise ValueError if a view that a distance names has no pose among the estimated ones."""
-    for number in pair[:2]:
+    for number in (view for end in pair[:2] for view in list_views(end)):
         if poses[number] is None:
             raise ValueError(
                 f"--distance names {views[number].name}, whose pose could not be estimated: name another one"

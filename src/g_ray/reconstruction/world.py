@@ -1,4 +1,4 @@
-"""The world of a result: where known poses, a distance, a rig or GPS put it, and in which unit it is.
+"""The world of a result: where known poses, a distance, a board, a rig or GPS put it, and in which unit it is.
 
 `SCALE_SOURCES` lists everything that may say how long a meter is, in the order in which it is believed; whatever else
 is known is compared with the first, and a contradiction is reported.
@@ -15,9 +15,10 @@ from g_ray.geometry.geodesy import Place
 from g_ray.geometry.metric_scale import MetricScale, describe_contradictions
 from g_ray.geometry.similarity import Similarity
 from g_ray.predictors.predictor import ScenePrediction
-from g_ray.reconstruction.alignment import Alignment, align_to_poses, scale_to_distance
+from g_ray.reconstruction.alignment import Alignment, align_to_poses
 from g_ray.reconstruction.gps_alignment import GpsAlignment, align_to_gps
 from g_ray.reconstruction.inputs import KnownGeometry
+from g_ray.reconstruction.known_lengths import scale_to_board, scale_to_length
 
 MAX_POSITION_ERROR = 0.1
 """Share of the extent of known positions by which found ones may be off before the unit of the known ones is kept."""
@@ -74,9 +75,12 @@ def _scale_from_poses(evidence: _Evidence) -> MetricScale | None:
 def _scale_from_distance(evidence: _Evidence) -> MetricScale | None:
     if evidence.known.distance is None:
         return None
-    one, other, length = evidence.known.distance
-    similarity = scale_to_distance(evidence.views[one].pose, evidence.views[other].pose, length)
-    return MetricScale("the known distance", float(similarity.scale))
+    return scale_to_length(*evidence.known.distance, evidence.views)
+
+
+def _scale_from_board(evidence: _Evidence) -> MetricScale | None:
+    board = evidence.known.board
+    return None if board is None else scale_to_board(board, evidence.views)
 
 
 def _scale_from_rig(evidence: _Evidence) -> MetricScale | None:
@@ -100,6 +104,7 @@ def _rebase(scale: MetricScale, base: Similarity) -> MetricScale:
 SCALE_SOURCES: dict[str, Callable[[_Evidence], MetricScale | None]] = {
     "poses": _scale_from_poses,
     "distance": _scale_from_distance,
+    "board": _scale_from_board,
     "rig": _scale_from_rig,
     "gps": _scale_from_gps,
     "model": _scale_from_model,

@@ -12,7 +12,8 @@ from scipy.spatial.transform import Rotation
 from g_ray.export.reconstructed_view import ReconstructedView
 from g_ray.geometry.similarity import Similarity
 from g_ray.predictors.chunks import join_chunk, split_into_chunks
-from g_ray.reconstruction.alignment import align_to_poses, scale_to_distance
+from g_ray.reconstruction.alignment import align_to_poses
+from g_ray.reconstruction.known_lengths import scale_to_length
 
 
 @given(st.integers(1, 300), st.integers(4, 40), st.integers(1, 3))
@@ -103,9 +104,9 @@ def test_known_poses_align_and_score(room):
 
 
 def test_a_known_distance_fixes_the_scale(room):
-    first, second = true_views(room)[:2]
-    scale = scale_to_distance(first.pose, second.pose, 7.5)
-    ends = [scale.transform_pose(piece.pose).translation for piece in (first, second)]
+    views = true_views(room)[:2]
+    scale = Similarity.from_scale(scale_to_length(0, 1, 7.5, views).factor)
+    ends = [scale.transform_pose(piece.pose).translation for piece in views]
     assert float((ends[0] - ends[1]).norm()) == pytest.approx(7.5, rel=1e-5)
     with pytest.raises(ValueError, match="gives no scale"):
-        scale_to_distance(first.pose, first.pose, 1.0)
+        scale_to_length(0, 0, 1.0, views)
