@@ -34,7 +34,7 @@ def write_mesh(
     depths, photos = collect_mesh_views(reconstruction, masks)
     settings = MeshSettings(method, options.faces, options.texture_size)
     try:
-        built = build_mesh(depths, photos, _orient_points(cloud, depths), settings)
+        built = build_mesh(depths, photos, orient_points(cloud, depths), settings)
     except ValueError as error:
         return [f"{MESH_GLB} is not written: {error}"]
     mesh = built.mesh
@@ -59,9 +59,9 @@ def collect_mesh_views(
     return depths, photos
 
 
-def _orient_points(cloud: PointCloud, depths: Sequence[DepthView]) -> OrientedPoints:
-    """Return the fused points with their normals; without normals, the points of all depth maps with theirs."""
-    if cloud.normals is not None:
+def orient_points(cloud: PointCloud | None, depths: Sequence[DepthView]) -> OrientedPoints:
+    """Return the fused points with their normals; without them, the points of all depth maps with theirs."""
+    if cloud is not None and cloud.normals is not None:
         return OrientedPoints(cloud.positions, cloud.normals.astype(np.float64))
     points, normals = zip(*(view.list_oriented_points() for view in depths), strict=True)
     return OrientedPoints(*(torch.cat(parts).numpy(force=True) for parts in (points, normals)))

@@ -37,7 +37,7 @@ function start() {
   const look = add(state.target, eye, -1);
   state.distance = Math.hypot(...look); state.fov = 0.9; state.view = -1;
   face(unit(look));
-  say.textContent = "";
+  announce();
 }
 
 function lookFrom(number) {
@@ -45,7 +45,7 @@ function lookFrom(number) {
   face(ahead(view));
   state.distance = data.depth; state.fov = view.fov; state.view = number;
   state.target = add(center(view), axes().forward, state.distance);
-  say.textContent = "from " + view.name;
+  announce();
 }
 
 function matrix(width, height) {
@@ -55,6 +55,65 @@ function matrix(width, height) {
     -dot(right, eye), dot(down, eye), dot(forward, eye), 1];
   const lens = [f * height / width, 0, 0, 0, 0, f, 0, 0, 0, 0, (far + near) / (near - far), -1, 0, 0, 2 * far * near / (near - far), 0];
   return times(lens, view);
+}
+
+// The ruler: numbers of two points, which the page's link keeps. The interval is that of `Ruler` in g_ray.viewer.ruler.
+
+const stored = new Uint16Array(bytes(data.positions).buffer), errors = bytes(data.errors), sureness = bytes(data.confidence);
+const point = i => [0, 1, 2].map(axis => data.low[axis] + stored[3 * i + axis] / 65535 * data.extent[axis]);
+const firsts = data.counts.reduce((all, count) => [...all, all[all.length - 1] + count], [0]);
+const viewOf = i => firsts.findIndex(first => first > i) - 1;
+let ruler = [];
+
+function measure(i, j) {
+  const line = add(point(j), point(i), -1), length = Math.hypot(...line), along = unit(line);
+  if (!length || !errors[i] || !errors[j]) return {length, half: null};
+  const variance = k => {
+    const view = data.views[viewOf(k)], ray = add(point(k), center(view), -1), d = Math.hypot(...ray), share = (dot(along, ray) / d) ** 2;
+    return d * d * ((10 ** (-errors[k] / 64) / 0.67) ** 2 * share + view.pixel ** 2 * (1 - share));
+  };
+  const scale = data.metric ? data.scale / 1.96 * length : 0;
+  return {length, half: 1.96 * Math.sqrt(variance(i) + variance(j) + scale * scale)};
+}
+
+function describe({length, half}) {
+  const digits = half ? Math.max(0, 1 - Math.floor(Math.log10(half))) : 0;
+  const value = half ? length.toFixed(digits) + " ± " + half.toFixed(digits) : length.toPrecision(3);
+  return value + (data.metric ? " m" : " (relative: the scale is unknown)") + (half ? " (95 %)" : ", accuracy unknown");
+}
+
+function announce() {
+  say.textContent = ruler.length === 2 ? describe(measure(...ruler)) : ruler.length === 1 ? "click the second point"
+    : state.view >= 0 ? "from " + data.views[state.view].name : "";
+}
+
+function readLink() {
+  const found = /^#ruler=(\d+),(\d+)$/.exec(location.hash);
+  ruler = found ? [Number(found[1]), Number(found[2])].filter(i => i < errors.length) : [];
+  if (ruler.length === 2) document.getElementById("measure").checked = true;
+  announce();
+}
+
+// The point nearest to the eye of those within a few pixels of a click.
+function pick(x, y) {
+  const width = canvas.clientWidth, height = canvas.clientHeight, clip = matrix(width, height);
+  let best = -1, nearest = Infinity;
+  data.counts.forEach((count, view) => {
+    for (let i = firsts[view]; state.shown[view] && i < firsts[view] + count; i++) {
+      if (sureness[i] / 255 < state.floor) continue;
+      const at = point(i), [u, v, , w] = [0, 1, 2, 3].map(row => clip[row] * at[0] + clip[4 + row] * at[1] + clip[8 + row] * at[2] + clip[12 + row]);
+      if (w > 0 && w < nearest && Math.hypot((u / w + 1) / 2 * width - x, (1 - v / w) / 2 * height - y) < 6) { best = i; nearest = w; }
+    }
+  });
+  return best;
+}
+
+function touch(x, y) {
+  const found = pick(x, y);
+  if (found < 0) return;
+  ruler = ruler.length === 1 ? [ruler[0], found] : [found];
+  if (ruler.length === 2) history.replaceState(null, "", "#ruler=" + ruler);
+  announce(); redraw();
 }
 
 // Drawing
@@ -98,7 +157,7 @@ function prepare() {
   parts = {
     dots: program(POINTS, DISC, ["at", "rgb", "sure"]), lines: program(LINES, PLAIN, ["at"]),
     at: buffer(new Uint16Array(bytes(data.positions).buffer)), rgb: buffer(bytes(data.colors)), sure: buffer(bytes(data.confidence)),
-    ends: buffer(new Float32Array(lines)),
+    ends: buffer(new Float32Array(lines)), tape: buffer(new Float32Array(6)),
   };
   gl.enable(gl.DEPTH_TEST);
 }
@@ -123,8 +182,14 @@ function draw() {
     first += data.counts[i];
   });
   gl.disableVertexAttribArray(1); gl.disableVertexAttribArray(2);
-  if (!state.frusta) return;
   gl.useProgram(parts.lines.made);
+  if (ruler.length === 2) {
+    gl.uniformMatrix4fv(parts.lines.at("clip"), false, clip); gl.uniform3fv(parts.lines.at("own"), [1, .31, .6]);
+    gl.bindBuffer(gl.ARRAY_BUFFER, parts.tape); gl.bufferData(gl.ARRAY_BUFFER, new Float32Array(ruler.flatMap(point)), gl.DYNAMIC_DRAW);
+    feed(0, parts.tape, 3, gl.FLOAT, false);
+    gl.disable(gl.DEPTH_TEST); gl.drawArrays(gl.LINES, 0, 2); gl.enable(gl.DEPTH_TEST);
+  }
+  if (!state.frusta) return;
   gl.uniformMatrix4fv(parts.lines.at("clip"), false, clip);
   feed(0, parts.ends, 3, gl.FLOAT, false);
   first = 0;
@@ -150,23 +215,30 @@ const shift = (dx, dy) => {
   state.target = add(add(state.target, right, -dx * step), down, -dy * step); redraw();
 };
 const zoom = factor => { state.distance = Math.max(0.01 * data.depth, Math.min(50 * data.depth, state.distance * factor)); redraw(); };
-const leave = () => { if (state.view >= 0) { state.view = -1; say.textContent = ""; } };
+const leave = () => { if (state.view >= 0) { state.view = -1; announce(); } };
 
 const fingers = new Map();
+let pressed = null;  // where a finger went down, until it moves
 const spread = () => { const [a, b] = [...fingers.values()]; return Math.hypot(a.x - b.x, a.y - b.y); };
 canvas.addEventListener("pointerdown", event => {
   canvas.setPointerCapture(event.pointerId);
   fingers.set(event.pointerId, {x: event.clientX, y: event.clientY});
+  pressed = fingers.size === 1 ? {x: event.clientX, y: event.clientY} : null;
 });
 canvas.addEventListener("pointermove", event => {
   const last = fingers.get(event.pointerId);
   if (!last) return;
+  if (pressed && Math.hypot(event.clientX - pressed.x, event.clientY - pressed.y) > 4) pressed = null;
   const before = fingers.size === 2 ? spread() : 0, dx = event.clientX - last.x, dy = event.clientY - last.y, h = canvas.clientHeight;
   fingers.set(event.pointerId, {x: event.clientX, y: event.clientY});
   leave();
   if (fingers.size === 2) { zoom(before / Math.max(1, spread())); shift(dx / 2 / h, dy / 2 / h); }
   else if (event.shiftKey || event.buttons & 6) shift(dx / h, dy / h);
   else turn(3 * dx / h, -3 * dy / h);
+});
+canvas.addEventListener("pointerup", event => {
+  const box = canvas.getBoundingClientRect();
+  if (pressed && document.getElementById("measure").checked) touch(event.clientX - box.left, event.clientY - box.top);
 });
 ["pointerup", "pointercancel"].forEach(kind => canvas.addEventListener(kind, event => fingers.delete(event.pointerId)));
 canvas.addEventListener("contextmenu", event => event.preventDefault());
@@ -201,6 +273,11 @@ document.getElementById("floor").oninput = event => {
 };
 document.getElementById("size").oninput = event => { state.size = Number(event.target.value); redraw(); };
 document.getElementById("frusta").onchange = event => { state.frusta = event.target.checked; redraw(); };
+document.getElementById("measure").onchange = event => {
+  if (event.target.checked) { say.textContent = "click two points"; return; }
+  ruler = []; history.replaceState(null, "", location.pathname + location.search); announce(); redraw();
+};
+addEventListener("hashchange", () => { readLink(); redraw(); });
 document.getElementById("reset").onclick = () => { start(); redraw(); };
 document.querySelectorAll("[data-look]").forEach(button => button.onclick = () => {
   lookFrom(Number(button.dataset.look)); redraw();
@@ -209,6 +286,7 @@ document.querySelectorAll("[data-look]").forEach(button => button.onclick = () =
 document.querySelectorAll("[data-points]").forEach(box => box.onchange = () => { state.shown[Number(box.dataset.points)] = box.checked; redraw(); });
 
 start();
+readLink();
 if (gl) {
   prepare();
   new ResizeObserver(redraw).observe(canvas);

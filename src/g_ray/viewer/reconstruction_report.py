@@ -24,6 +24,7 @@ from g_ray.media.view import View
 from g_ray.runtime.files import write_atomically
 from g_ray.viewer.colors import CAMERA_COLORS, NOTHING, map_to_heat
 from g_ray.viewer.embed import encode_array, encode_jpeg, encode_script_json, make_data_uri, read_asset
+from g_ray.viewer.ruler import Ruler
 from g_ray.viewer.viewpoint import compute_up, make_upright_basis
 
 SIDE = 480
@@ -228,7 +229,11 @@ def _build_scene(
     rank = np.searchsorted(np.sort(cloud.confidence), cloud.confidence, side="right") / max(1, len(cloud))
     counts = np.bincount(cloud.view, minlength=len(cameras))
     distance = measure_distance(reconstruction, cloud)
+    ruler = Ruler.make(reconstruction, cloud)
     return {
+        "errors": encode_array(ruler.codes),
+        "metric": ruler.metric,
+        "scale": ruler.scale_half,
         "low": low.tolist(),
         "extent": extent.tolist(),
         "positions": encode_array(((cloud.positions - low) / extent * 65535).round().astype(np.uint16)),
@@ -243,6 +248,7 @@ def _build_scene(
                 "color": CAMERA_COLORS[number % len(CAMERA_COLORS)],
                 "pose": pose.world_from_cam[:3].double().numpy(force=True).round(6).tolist(),
                 "fov": math.radians(min(float(view.camera.fov().vertical_deg), 100.0)),
+                "pixel": float(ruler.pixel_rad[number]),
                 "lines": shape.segments().numpy(force=True).round(5).flatten().tolist(),
             }
             for number, (view, pose, shape) in enumerate(

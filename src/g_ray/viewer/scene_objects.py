@@ -1,13 +1,14 @@
-"""What the browser draws in 3D: photographs on the rays of their own lenses, and a grid with a scale bar."""
+"""What the browser draws in 3D: photographs on the rays of their own lenses, a grid with a scale bar, a ruler."""
 
 import math
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import torch
 import viser
 import viser.transforms as tf
-from jaxtyping import Float, UInt8
+from jaxtyping import Bool, Float, UInt8
 from PIL import Image
 from trimesh import Trimesh
 from trimesh.visual import TextureVisuals
@@ -17,6 +18,7 @@ from g_ray.cameras.camera import Camera
 from g_ray.export.frusta import FLAT_DEG
 from g_ray.export.result import Unit
 from g_ray.media.images import open_photo
+from g_ray.viewer.ruler import Ruler
 from g_ray.viewer.viewpoint import make_upright_basis
 
 MESH_CELLS = 24
@@ -211,3 +213,52 @@ class SceneGuides:
     def show(self, visible: bool) -> None:
         for part in (self.grid, self.bar, self.label):
             part.visible = visible
+
+
+class RulerTool:
+    """A switch; while it is on, two clicks on points measure between them."""
+
+    def __init__(
+        self, server: viser.ViserServer, ruler: Ruler, list_shown: Callable[[], Bool[np.ndarray, "point"]]
+    ) -> None:
+        self.server, self.ruler, self.list_shown = server, ruler, list_shown
+        self.switch = server.gui.add_checkbox(
+            "Measure", initial_value=False, hint="Click two points for their distance"
+        )
+        self.switch.on_update(lambda _: self._switch())
+        self.said = server.gui.add_markdown("")
+        self.picked: list[int] = []
+        self.handles: list[viser.SceneNodeHandle] = []
+
+    def _switch(self) -> None:
+        self.server.scene.remove_click_callback("all")
+        self._clear()
+        if self.switch.value:
+            self.server.scene.on_click()(
+                lambda event: self.click(np.array(event.ray_origin), np.array(event.ray_direction))
+            )
+
+    def _clear(self) -> None:
+        for handle in self.handles:
+            handle.remove()
+        self.handles, self.picked, self.said.content = [], [], ""
+
+    def click(self, origin: Float[np.ndarray, "3"], direction: Float[np.ndarray, "3"]) -> None:
+        """Take the point that the ray of a click meets; the second one ends a measurement, the third begins another."""
+        found = self.ruler.pick(origin, direction, self.list_shown())
+        if found is None:
+            return
+        if len(self.picked) != 1:
+            self._clear()
+        self.picked.append(found)
+        ends = self.ruler.positions[self.picked]
+        text = "click the second point"
+        if len(self.picked) == 2:
+            text = self.ruler.measure(*self.picked).describe()
+            line = self.server.scene.add_line_segments(
+                "/ruler/line", ends[None].astype(np.float32), BAR, thickness=4.0, thickness_units="screen"
+            )
+            self.handles.append(line)
+        self.said.content = text
+        label = self.server.scene.add_label("/ruler/text", text, position=ends.mean(0), anchor="top-center")
+        self.handles.append(label)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import viser
 import viser.transforms as tf
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from trimesh import Trimesh
 
 from g_ray.export.export_options import ExportOptions
@@ -17,7 +17,14 @@ from g_ray.export.points import PointCloud, collect_points
 from g_ray.export.result import Reconstruction
 from g_ray.media.view import View
 from g_ray.viewer.colors import CAMERA_COLORS
-from g_ray.viewer.scene_objects import SceneGuides, build_photo_surface, find_surface_share, read_thumbnail
+from g_ray.viewer.ruler import Ruler
+from g_ray.viewer.scene_objects import (
+    RulerTool,
+    SceneGuides,
+    build_photo_surface,
+    find_surface_share,
+    read_thumbnail,
+)
 from g_ray.viewer.viewpoint import choose_viewpoint
 
 MAX_POINTS = 600_000
@@ -84,7 +91,7 @@ class SceneView:
             for view in reconstruction.cameras()
         ]
         cloud = collect_points(reconstruction, ExportOptions(confidence=0.0, max_points=max_points))
-        self.confidence = np.sort(cloud.confidence)
+        self.cloud, self.confidence = cloud, np.sort(cloud.confidence)
         self.size = choose_frustum_size(reconstruction, cloud)
         self.depth = self.size / SIZE
         self.start = choose_viewpoint(reconstruction.poses(), cloud.positions, self.depth)
@@ -252,6 +259,8 @@ class SceneView:
         self.frusta = gui.add_checkbox("Cameras", initial_value=True)
         self.photos = gui.add_checkbox("Photographs", initial_value=True)
         self.grid = gui.add_checkbox("Grid", initial_value=True)
+        ruler = Ruler.make(self.reconstruction, self.cloud)
+        self.ruler = RulerTool(self.server, ruler, self._list_shown)
         self._add_view_controls(names)
         self.hidden.on_update(self.update)
         for control in (self.point_size, self.frusta, self.photos, self.grid):
@@ -338,6 +347,11 @@ class SceneView:
             wxyz=tf.SO3.from_matrix(pose[:3, :3]).wxyz,
             position=pose[:3, 3],
         )
+
+    def _list_shown(self) -> Bool[np.ndarray, "point"]:
+        """Return which points of the cloud are not hidden."""
+        views = np.array([view.shown for view in self.views])
+        return views[self.cloud.view] & (self.cloud.confidence >= self.compute_floor(int(self.hidden.value)))
 
     def _set_initial_camera(self) -> None:
         self.server.scene.set_up_direction(self.start.up)

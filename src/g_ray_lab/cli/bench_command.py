@@ -134,8 +134,23 @@ class Verdicts:
 
 
 @dataclass(frozen=True)
+class Meshes:
+    """Textured meshes of rooms and scanned objects: surface against Poisson of true points, texture against warps."""
+
+    out: Path
+    """Folder for rows.jsonl and table.md; finished scenes there are not run again."""
+    objects: Path | None = None
+    """Folder of scanned meshes (npz); without it there are rendered rooms alone."""
+
+    def run(self) -> None:
+        from g_ray_lab.bench.bench_meshes import benchmark_meshes
+
+        benchmark_meshes(self.out, self.objects, print_progress)
+
+
+@dataclass(frozen=True)
 class Bench:
-    """Measure: encodings, ray maps, reconstruction, stereo and verdicts, and what coordinates are worth."""
+    """Measure: encodings, ray maps, reconstruction, stereo, verdicts and meshes, and what coordinates are worth."""
 
     what: (
         Annotated[Encodings, tyro.conf.subcommand("encodings")]
@@ -143,6 +158,7 @@ class Bench:
         | Annotated[ReconstructionBench, tyro.conf.subcommand("reconstruction")]
         | Annotated[Stereo, tyro.conf.subcommand("stereo")]
         | Annotated[Verdicts, tyro.conf.subcommand("verdicts")]
+        | Annotated[Meshes, tyro.conf.subcommand("meshes")]
         | Annotated[RayCoordinates, tyro.conf.subcommand("coordinates")]
     )
 

@@ -14,10 +14,12 @@ from html_page import Page
 from PIL import Image
 
 from g_ray.export.export_options import ExportOptions
+from g_ray.export.points import collect_points
 from g_ray.export.result import read_reconstruction
 from g_ray.export.write_files import write_reconstruction
 from g_ray.viewer.colors import NOTHING, map_to_heat
-from g_ray.viewer.reconstruction_report import Scales, make_view_pictures, write_report
+from g_ray.viewer.reconstruction_report import Scales, _select_points, make_view_pictures, write_report
+from g_ray.viewer.ruler import Ruler
 
 
 @pytest.fixture(scope="module")
@@ -68,8 +70,6 @@ def scene(text):
 
 
 def test_points_survive_16_bits(report, text):
-    from g_ray.export.points import collect_points
-
     data = scene(text)
     cloud = collect_points(report, ExportOptions())
     assert sum(data["counts"]) == len(cloud)  # nothing here is far outside
@@ -186,6 +186,64 @@ def test_in_a_browser_it_turns(report, browser_page):
     assert page.run("document.documentElement.scrollWidth <= innerWidth")
     assert page.console == []
     assert page.requests == [(report.folder / "report.html").as_uri()]
+
+
+def test_two_clicks_measure(tmp_path, room_results, browser_page):
+    """The page's interval is that of `Ruler`; its link opens the same measurement, and the switch removes it."""
+    views, images = room_results.mixed()
+    views = tuple(replace(view, expected_error=0.01 * view.valid.float()) for view in views)
+    made = replace(room_results.result(tmp_path, views), quality={"scale": {"low": 0.98, "high": 1.02}})
+    made = write_reconstruction(made, images, ExportOptions(), page=write_report)
+    page, path = browser_page, tmp_path / "report.html"
+    page.open(path, width=480, height=400)
+    before = stage(page)
+    page.run("document.getElementById('measure').click()")
+    said = "document.getElementById('say').textContent"
+    assert page.run(said) == "click two points"
+    page.click("#stage", 0.45, 0.6)
+    assert page.run(said) == "click the second point"
+    page.click("#stage", 0.6, 0.55)
+    text, link = page.run(said), page.run("location.href")
+    assert different(before, stage(page)) > 0.0005
+    ends = [int(number) for number in link.split("#ruler=")[1].split(",")]
+    cloud = _select_points(collect_points(made, ExportOptions()))
+    assert (
+        text == Ruler.make(made, cloud).measure(*ends).describe() and "± 0." in text and " m (95 %)" in text
+    )
+    page.click("#stage", 0.01, 0.01)  # nothing is there
+    assert page.run(said) == text
+    page.go(link + "&", 480, 400)  # another address, so that the browser loads the page
+    page.go(link, 480, 400)
+    page.wait(f"{said} !== ''")
+    assert page.run(said) == text
+    page.run("document.getElementById('measure').click()")
+    assert page.run(said) == "" and "ruler" not in page.run("location.href")
+    assert page.console == []
+
+
+def test_lengths_say_what_is_known():
+    """Two views that look at points across: depth counts along the ray, the angle of a pixel across it."""
+    positions = np.array([[0.0, 0, 2], [0, 0, 4], [1, 0, 2], [0, 0, 3]])
+    ruler = Ruler(
+        positions,
+        np.zeros(4, int),
+        np.array([128, 128, 128, 0], np.uint8),
+        np.zeros((1, 3)),
+        np.array([0.001]),
+        0.0,
+        False,
+    )
+    along = ruler.measure(0, 1)  # both errors are 1 %, medians
+    assert along.value == 2 and along.half == pytest.approx(1.96 * 0.01 / 0.67 * np.hypot(2, 4))
+    assert along.describe() == "2.00 ± 0.13 (relative: the scale is unknown) (95 %)"
+    assert ruler.measure(0, 2).half < along.half / 3
+    assert ruler.measure(0, 3).describe() == "1 (relative: the scale is unknown), accuracy unknown"
+    scaled = replace(ruler, scale_half=0.5, metric=True).measure(0, 1)
+    assert scaled.half == pytest.approx(np.hypot(1.0, along.half)) and scaled.describe().endswith(" m (95 %)")
+    eye, shown = np.array([0.0, 0, -1]), np.ones(4, bool)
+    assert ruler.pick(eye, np.array([0.0, 0, 2]), shown) == 0
+    assert ruler.pick(eye, np.array([0.0, 0, 2]), ~np.eye(4, dtype=bool)[0]) == 3
+    assert ruler.pick(eye, np.array([0.0, 1, 0]), shown) is None
 
 
 def test_the_report_needs_no_plotting_library():

@@ -178,7 +178,7 @@ def _own_address() -> str:
 
 
 def test_a_click_on_a_photograph_chooses_its_pixel(view, browser_page):
-    """A browser looks from a camera and clicks: the panel shows this pixel, the scene its point."""
+    """A browser looks from a camera and clicks: the panel shows this pixel, the scene its point. Then it measures."""
     page, scene, panel = browser_page, view.scene, view.panel
     before = set(view.viser.get_clients())
     page.go(view.address, 1300, 900)
@@ -204,8 +204,33 @@ def test_a_click_on_a_photograph_chooses_its_pixel(view, browser_page):
     _wait_for(lambda: scene.marker.visible and np.allclose(scene.marker.position, point, atol=1e-5))
     assert np.abs(panel.images[2].image.astype(int) - before).max() > 40
     _wait_for(lambda: page.run("document.body.innerText").count(": the chosen pixel") == 1)
-    assert page.console == []
     scene.show_overview(client)
+    _measure_in(page, view)
+    assert page.console == []
+
+
+def _measure_in(page, view):
+    """Two clicks into the scene as it is seen from where the browser looks."""
+    scene, tool = view.scene, view.scene.ruler
+    scene.frusta.value, tool.switch.value = False, True
+    scene.update_visibility()
+    tool._switch()
+
+    def click(across, count):
+        page.click("canvas", across, 0.55)
+        time.sleep(0.5)
+        return len(tool.picked) == count
+
+    _wait_for(lambda: click(0.45, 1))
+    _wait_for(lambda: click(0.6, 2))
+    one, other = tool.ruler.positions[tool.picked]
+    said = tool.said.content
+    assert said == tool.ruler.measure(*tool.picked).describe() and np.linalg.norm(one - other) > 0
+    _wait_for(lambda: said in page.run("document.body.innerText"))
+    scene.frusta.value, tool.switch.value = True, False
+    scene.update_visibility()
+    tool._switch()
+    assert not tool.picked and not tool.handles
 
 
 def test_clicks_find_their_pixel_on_any_lens(view):
