@@ -17,9 +17,8 @@ from jaxtyping import Bool, Float, Int, UInt8
 
 from g_ray.export.points import PointCloud
 from g_ray.export.result import Reconstruction
+from g_ray.stereo.expected_error import MEDIAN_OF_DEVIATION
 
-MEDIAN_OF_DEVIATION = 0.67
-"""Median of the absolute value of a normal variable with deviation 1: expected errors are medians."""
 CODES_PER_DECADE = 64
 """Errors are stored as bytes: 10^(−byte / CODES_PER_DECADE), and 0 where they are not known."""
 QUANTILE = 1.96

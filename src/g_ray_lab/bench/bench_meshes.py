@@ -2,11 +2,11 @@
 
 Every second photograph is reconstructed with its true camera and pose; the others are held out.
 
-- **Surface**: precision is the share of points drawn on the mesh that are within `REACH` of the true surface; recall the
-  share of true points, at pixels that have a depth, that are within it of the mesh. The reference is the same Poisson
-  surface through true points at the same pixels.
-- **Texture**: PSNR at held-out photographs, where the mesh is seen, beside the best of the photographs warped there
-  with the true depth, at the pixels that it sees.
+- **Surface**: precision is the share of points drawn on the mesh that are within `REACH` of the true surface; recall
+  the share of true points, at pixels that have a depth, that are within it of the mesh. The reference is the same
+  Poisson surface through true points at the same pixels.
+- **Texture**: PSNR at held-out photographs, beside that of the best of the photographs warped there with the true
+  depth, at the pixels that it sees and that show the mesh.
 """
 
 import json
@@ -185,7 +185,7 @@ def _list_surface(views: Sequence[View]) -> Float[np.ndarray, "point 3"]:
 def score_surface(
     mesh: SurfaceMesh,
     surface: Float[np.ndarray, "point 3"],
-    known: Float[np.ndarray, "point 3"],
+    known: Float[np.ndarray, "known 3"],
     size: float,
 ) -> dict[str, float]:
     """Score a mesh against the true surface, and against the true points where depth is known; lengths over `size`."""
@@ -210,9 +210,9 @@ def score_texture(mesh: SurfaceMesh, used: Sequence[View], held_out: Sequence[Vi
         shown = render_depth(mesh, view.camera.to(torch.float32), view.get_pose()).distance.isfinite()
         shown = shown & (view.load_ray_depth() > 0)
         picture = torch.from_numpy(render_picture(mesh, view, SIDE)).float() / 255
-        warps = [_warp(view, other) for other in used]
-        best = max((_measure_psnr(warp, truth, seen & shown) for warp, seen in warps), default=math.nan)
-        scores.append((_measure_psnr(picture, truth, shown), best))
+        warps = [(warp, seen & shown) for warp, seen in (_warp(view, other) for other in used)]
+        best, where = max(warps, key=lambda one: _measure_psnr(one[0], truth, one[1]))
+        scores.append((_measure_psnr(picture, truth, where), _measure_psnr(best, truth, where)))
     psnr, warp = np.mean(scores, axis=0)
     return float(psnr), float(warp)
 
