@@ -129,6 +129,17 @@ def test_a_known_distance_is_believed_first_and_the_contradiction_reported():
     assert "scales contradict: GPS of 12 photographs" in world.notes[0] and "0.83" in world.notes[0]
 
 
+@pytest.mark.parametrize("step", [5, 7])
+def test_gps_of_other_photographs_is_one_line(step):
+    """The places belong to the photographs in another order."""
+    centers, places, _ = make_flight(12)
+    views = make_views(centers)
+    mixed = [places[number * step % 12] for number in range(12)]
+    world = find_world(views, ScenePrediction(views), KnownGeometry(places=mixed))
+    (note,) = world.notes
+    assert world.unit == "unknown" and note.startswith("GPS c") and "\n" not in note
+
+
 def test_known_poses_stay_where_they_are():
     centers, places, _ = make_flight(12, 0.1)
     views = make_views(centers)

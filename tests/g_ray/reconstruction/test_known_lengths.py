@@ -40,7 +40,7 @@ def look(eye, roll=0.0):
 
 
 def draw(camera, pose, size=SIZE, markers=False):
-    """A board on a speckled wall, averaged over FINER² points a pixel; with `markers` bright squares have random cells in them."""
+    """A board on a speckled wall, FINER² points a pixel; with `markers`, bright squares have random cells."""
     fine = camera.resize(FINER * camera.width, FINER * camera.height)
     rays = pose.rotate(fine.unproject_grid()[0])
     reach = -pose.translation[2] / rays[..., 2]
