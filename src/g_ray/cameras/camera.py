@@ -19,6 +19,7 @@ from torch import Tensor
 from g_ray.cameras.field_of_view import FieldOfView, compute_field_of_view
 from g_ray.cameras.parameters import check_box, check_parameters, check_sizes, checks_enabled
 from g_ray.cameras.ray_grid import compute_ray_grid
+from g_ray.runtime.device import disable_autocast
 
 CameraType = TypeVar("CameraType", bound="Camera")
 
@@ -179,7 +180,8 @@ class Camera(ABC):
         params = self._align(self.params, points)
         # Replaced before the lens sees them: NaN in an unused branch of `where` still makes the gradient NaN.
         finite = points.detach().isfinite().all(-1)
-        plane, valid = self._to_plane(torch.where(finite[..., None], points, 1.0), params)
+        with disable_autocast(points):
+            plane, valid = self._to_plane(torch.where(finite[..., None], points, 1.0), params)
         pixels, valid = plane * params[..., 0:2] + params[..., 2:4], valid & finite
         # The slack lets rays of pixels on the rim come back to their pixel.
         return pixels, valid if self.circle is None else valid & self._is_in_circle(pixels, slack=1e-6)
@@ -194,7 +196,8 @@ class Camera(ABC):
         _check_last_dim(self.NAME, "pixels", pixels, 2)
         params = self._align(self.params, pixels)
         plane = (pixels - params[..., 2:4]) / params[..., 0:2]
-        bearings, valid = self._from_plane(plane, params)
+        with disable_autocast(pixels):
+            bearings, valid = self._from_plane(plane, params)
         return bearings, valid if self.circle is None else valid & self._is_in_circle(pixels)
 
     def unproject_grid(self) -> tuple[Float[Tensor, "*batch h w 3"], Bool[Tensor, "*batch h w"]]:

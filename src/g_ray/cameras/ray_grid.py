@@ -14,6 +14,7 @@ from torch import Tensor
 from g_ray.cameras.block_maps import INTERPOLATED_DTYPES, Unproject, fill_ray_maps
 from g_ray.cameras.inverse import is_recording_grad
 from g_ray.cameras.rim_maps import RadialLenses, fill_rim_maps
+from g_ray.runtime.device import disable_autocast
 
 if TYPE_CHECKING:
     from g_ray.cameras.camera import Camera
@@ -50,10 +51,8 @@ def compute_ray_grid(camera: "Camera") -> tuple[Float[Tensor, "*batch h w 3"], B
         return camera.unproject(grid.expand(*size, 2))
     bearings = allocate_empty(*size, 3, dtype=camera.dtype, device=camera.device)
     valid = torch.empty(size, dtype=torch.bool, device=camera.device)
-    if _can_interpolate(camera):
-        _interpolate(camera, bearings, valid)
-    else:
-        _unproject_rows(camera, bearings, valid)
+    with disable_autocast(bearings):
+        (_interpolate if _can_interpolate(camera) else _unproject_rows)(camera, bearings, valid)
     return bearings, valid
 
 

@@ -36,9 +36,10 @@ class StereoRecipe(Recipe):
 
 
 def rooms() -> StereoRecipe:
-    """The shipped weights g-ray-stereo: stereo along the rays of any lens, rooms of 128 px, half an hour of a core."""
+    """The shipped weights g-ray-stereo: stereo along the rays of any lens, rooms of 128 px, an hour of a core."""
     return StereoRecipe(
-        schedule=Schedule(lr=2.5e-3, steps=600, warmup=30, start=1e-4),
+        data=StereoData(views=6, sources=(2, 5), distinct=900),
+        schedule=Schedule(lr=2.5e-3, steps=2200, warmup=60, start=1e-4),
         optimizer=OptimizerSettings(betas=(0.9, 0.99), weight_decay=1e-3, clip=2.0),
         precision="bf16",
     )

@@ -52,6 +52,23 @@ def test_round_trip(name, dtype, seed):
 
 
 @each_camera
+def test_autocast_does_not_reach_the_lens(name):
+    camera = (
+        CAMERAS[name].example(0, 640, 480, torch.float32) if name != "ray_map" else CAMERAS[name].example(0)
+    )
+    camera = camera.to(torch.float32)
+
+    def cast():
+        rays, _ = camera.unproject(some_pixels(camera))
+        return rays, camera.project(rays)[0], camera.unproject_grid()[0]
+
+    exact = cast()
+    with torch.autocast("cpu", torch.bfloat16):
+        again = cast()
+    torch.testing.assert_close(again, exact, atol=0, rtol=0, equal_nan=True)
+
+
+@each_camera
 @given(seed=seeds)
 @few
 def test_points_come_back_as_their_ray(name, seed):
