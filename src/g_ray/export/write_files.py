@@ -23,12 +23,11 @@ from g_ray.export.result import (
     Page,
     Reconstruction,
     finish_reconstruction,
-    get_depth_path,
     group_reasons,
-    make_image_name,
     read_reconstruction,
     write_views,
 )
+from g_ray.export.result_paths import get_depth_path, make_image_name
 from g_ray.formats.colmap.colmap_model import RawCamera, RawImage, write_model
 from g_ray.formats.colmap.colmap_scene import make_raw_camera, make_raw_image
 from g_ray.formats.frames import camera_to_frame, pose_to_frame

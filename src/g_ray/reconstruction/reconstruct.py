@@ -16,11 +16,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from g_ray.cameras.camera import Camera
-from g_ray.export.result import (
-    FeatureTracks,
-    Reconstruction,
-    group_reasons,
-)
+from g_ray.export.result import FeatureTracks, Reconstruction, group_reasons
 from g_ray.geometry.similarity import Similarity
 from g_ray.media.photos import Photo
 from g_ray.media.view import Image, Mask, View

@@ -20,7 +20,8 @@ from typing import Any
 import torch
 
 from g_ray.export.export_options import ExportOptions
-from g_ray.export.result import GROUPS_FORMAT, Reconstruction, check_view_names, write_views
+from g_ray.export.result import GROUPS_FORMAT, Reconstruction, write_views
+from g_ray.export.result_paths import check_view_names
 from g_ray.export.write_files import write_masks
 from g_ray.media.photos import Photo
 from g_ray.media.view import View
@@ -31,7 +32,7 @@ from g_ray.reconstruction.reconstruct import assemble, attach_poses
 from g_ray.runtime.files import remove_scratch_files, write_atomically, write_json
 from g_ray.runtime.out_folder import RESULT, UNFINISHED, check_out, lock_folder, read_mark, remove_lock
 from g_ray.viewer.embed import read_asset
-from g_ray.viewer.reconstruction_report import SIDE
+from g_ray.viewer.view_pictures import SIDE
 
 GIB = 2**30
 PICTURES_KEPT = 100

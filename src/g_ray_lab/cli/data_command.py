@@ -16,7 +16,7 @@ from g_ray_lab.cli.data_rendering import Levels, Objects, ObjectsIndex, Sheet, T
 if TYPE_CHECKING:
     from g_ray_lab.datasets.re10k import Clips
     from g_ray_lab.sources.scene_check import SceneReport
-    from g_ray_lab.sources.scenes_reconstruction import DepthReading
+    from g_ray_lab.sources.scene_store import DepthReading
 
 # Bring downloads in, and write rooms in the formats of datasets
 
@@ -209,7 +209,7 @@ class Check:
         from g_ray.formats.masks import add_masks
         from g_ray.formats.posed_scene import PosedScene
         from g_ray_lab.sources.scene_check import check_scene
-        from g_ray_lab.sources.scenes_reconstruction import DepthReading
+        from g_ray_lab.sources.scene_store import DepthReading
 
         reading = DepthReading(self.depth_convention, self.depth_unit, self.depth_modality)
 
@@ -259,7 +259,7 @@ class Covisibility:
     def run(self) -> int:
         from g_ray.formats import find_scenes
         from g_ray.runtime.parallel import run_in_processes
-        from g_ray_lab.sources.scenes_reconstruction import DepthReading
+        from g_ray_lab.sources.scene_store import DepthReading
 
         if not self.folders:
             raise ValueError("no scenes: give one or more folders, each a scene or a folder of scenes")
@@ -321,7 +321,8 @@ class RE10KCheck:
 
     def _check_split(self, split: str) -> bool:
         """Print clips and axes of a split; return whether the axes are consistent with the pictures."""
-        from g_ray_lab.datasets.re10k import open_clips, read_clip_index
+        from g_ray_lab.datasets.re10k import open_clips
+        from g_ray_lab.datasets.re10k_index import read_clip_index
         from g_ray_lab.sources.axes_check import check_axes
         from g_ray_lab.sources.re10k_nvs import match_clips
 

@@ -147,7 +147,7 @@ class Sheet:
     def run(self) -> None:
         from g_ray.runtime.files import atomic_path
         from g_ray.runtime.out_folder import check_out_file
-        from g_ray_lab.figures import draw_object_sheet
+        from g_ray_lab.result_pictures import draw_object_sheet
 
         check_out_file(self.out)
         picture = draw_object_sheet(self.root, self.count)

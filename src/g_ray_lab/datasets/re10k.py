@@ -1,13 +1,12 @@
-"""Read RealEstate10K: clips in pixelSplat's chunks or LVSM's folders, and pixelSplat's evaluation index."""
+"""Read RealEstate10K: clips in pixelSplat's chunks or LVSM's folders."""
 
-import hashlib
 import json
 import pickle
 import struct
 import zipfile
 from abc import ABC, abstractmethod
 from collections import OrderedDict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from io import BytesIO
 from pathlib import Path, PurePosixPath
@@ -341,72 +340,3 @@ def open_clips(root: Path, split: str, axes: Axes = "opencv") -> Clips:
     if not clips.keys:
         raise ValueError(f"{folder} has no clips: {EXPECTED.replace('{split}', split)}")
     return clips
-
-
-# pixelSplat's evaluation index: which frames of which test clips are given and which are targets
-
-
-@dataclass(frozen=True)
-class IndexedClip:
-    """Numbers of the frames of one clip."""
-
-    key: str
-    context: tuple[int, ...]
-    target: tuple[int, ...]
-
-
-@dataclass(frozen=True)
-class EvaluationIndex:
-    """Scenes in the order of their keys. Clips without a suitable pair of frames are null in the file."""
-
-    scenes: tuple[IndexedClip, ...]
-    without: int = 0
-    """Entries that are null."""
-    missing: int = 0
-    """Scenes left out because their clip is not on disk."""
-
-    def select_available(self, keys: Iterable[str]) -> "EvaluationIndex":
-        """Keep the scenes whose clips exist, and count the others."""
-        there = set(keys)
-        scenes = tuple(scene for scene in self.scenes if scene.key in there)
-        return EvaluationIndex(scenes, self.without, self.missing + len(self.scenes) - len(scenes))
-
-    @property
-    def coverage(self) -> str:
-        """Format what is available in one line."""
-        return (
-            f"{len(self.scenes)} of {len(self.scenes) + self.missing} indexed scenes are on disk, "
-            f"{self.missing} are missing; {self.without} further entries have no frames"
-        )
-
-    @property
-    def digest(self) -> str:
-        """Return a digest of the scenes and their frames."""
-        lines = [f"{scene.key} {scene.context} {scene.target}" for scene in self.scenes]
-        return hashlib.sha256("\n".join(lines).encode()).hexdigest()[:16]
-
-
-def read_clip_index(path: Path) -> EvaluationIndex:
-    """Read an index file {key: null or {"context": […], "target": […]}}."""
-    try:
-        entries = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise ValueError(f"{path} is not JSON: {error}") from None
-    if not isinstance(entries, dict):
-        raise ValueError(
-            f'{path} is not an evaluation index: expected {{key: {{"context", "target"}} or null}}'
-        )
-    scenes = tuple(
-        _parse_scene(path, key, entry) for key, entry in sorted(entries.items()) if entry is not None
-    )
-    return EvaluationIndex(scenes, without=len(entries) - len(scenes))
-
-
-def _parse_scene(path: Path, key: str, entry: Any) -> IndexedClip:
-    try:
-        context, target = (tuple(entry[name]) for name in ("context", "target"))
-    except (TypeError, KeyError):
-        context, target = (), ()
-    if not context or not target or not all(isinstance(n, int) and n >= 0 for n in (*context, *target)):
-        raise ValueError(f"{path}, clip {key}: expected numbers of frames under context and target")
-    return IndexedClip(key, context, target)

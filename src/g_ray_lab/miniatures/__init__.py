@@ -6,7 +6,7 @@ from pathlib import Path
 from g_ray_lab.miniatures import recording_miniatures as recordings
 from g_ray_lab.miniatures.colmap_miniatures import write_eth3d, write_scannetpp, write_scannetpp_joint
 from g_ray_lab.miniatures.miniature_room import MiniatureSize
-from g_ray_lab.miniatures.recording_miniatures import write_pandaset
+from g_ray_lab.miniatures.pandaset_miniature import write_pandaset
 
 Writer = Callable[[Path, MiniatureSize], None]
 

@@ -12,7 +12,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from g_ray_lab.datasets.re10k import Axes, Clips, EvaluationIndex, IndexedClip, open_clips, read_clip_index
+from g_ray_lab.datasets.re10k import Axes, Clips, open_clips
+from g_ray_lab.datasets.re10k_index import EvaluationIndex, IndexedClip, read_clip_index
 from g_ray_lab.metrics.image_metrics import SceneScores, score_images
 from g_ray_lab.metrics.lpips import LPIPS
 from g_ray_lab.scoring.nvs_protocols import NVSProtocol, Predict, ZoomsProtocol, enlarge_for

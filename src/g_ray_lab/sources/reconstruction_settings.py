@@ -196,7 +196,8 @@ class ScenesViews(ReconstructionData):
         self, folders: tuple[Path, ...], own: FolderSettings, seed: int, patch: int
     ) -> "ScenesReconstruction":
         """Build the stream of some folders with the settings that are their own."""
-        from g_ray_lab.sources.scenes_reconstruction import DepthReading, ScenesReconstruction
+        from g_ray_lab.sources.scene_store import DepthReading
+        from g_ray_lab.sources.scenes_reconstruction import ScenesReconstruction
 
         names = ("overlap", "zoom_max", "depth_max")
         changes = {name: value for name in names if (value := getattr(own, name)) is not None}

@@ -111,7 +111,7 @@ class ReconAblation(TrainedTable):
     def draw(self, result: dict[str, Any]) -> None:
         if self.tests is not None or self.datasets is not None:
             return super().draw(result)
-        from g_ray_lab.figures import draw_reconstructions
+        from g_ray_lab.result_pictures import draw_reconstructions
 
         return draw_reconstructions(self.study, result, self.out)
 

@@ -10,7 +10,7 @@ from g_ray_lab.tables.paper_table import Measured, NetworkAnalysis, SharedTable,
 
 if TYPE_CHECKING:
     from g_ray.models.reconstruction_network import ReconstructionModel
-    from g_ray_lab.figures import AttentionRow
+    from g_ray_lab.result_pictures import AttentionRow
     from g_ray_lab.scoring.fov_attention import FovPair, PairScene
     from g_ray_lab.tables.dry_run import Part
 
@@ -135,7 +135,7 @@ class Attention(NetworkAnalysis, SharedTable):
 
     def draw(self, result: dict[str, Any]) -> None:
         from g_ray.viewer.theme import LIGHT, write_png
-        from g_ray_lab.figures import draw_attention
+        from g_ray_lab.result_pictures import draw_attention
         from g_ray_lab.scoring.fov_attention import choose_examples
 
         first = {network.method: network for network in reversed(self.find_networks())}
@@ -152,7 +152,7 @@ class Attention(NetworkAnalysis, SharedTable):
 
 def make_attention_row(models: "dict[str, ReconstructionModel]", pair: "FovPair") -> "AttentionRow":
     """Return the maps of all methods and of the first two distinct priors for one pair."""
-    from g_ray_lab.figures import AttentionRow
+    from g_ray_lab.result_pictures import AttentionRow
     from g_ray_lab.scoring.fov_attention import PRIOR, PairAttention
 
     patch = next(iter(models.values())).config.patch

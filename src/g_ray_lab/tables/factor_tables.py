@@ -110,7 +110,8 @@ class FactorTable(FovTable):
         return pairs
 
     def draw(self, result: dict[str, Any]) -> None:
-        from g_ray_lab.figures import draw_curves, draw_group_differences, write_metrics
+        from g_ray_lab.figures import draw_curves, write_metrics
+        from g_ray_lab.result_pictures import draw_group_differences
         from g_ray_lab.scoring.table_writer import split_groups
 
         wide = split_groups(result)["wide"]

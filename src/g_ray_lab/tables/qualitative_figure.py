@@ -41,7 +41,7 @@ class Qualitative(EvaluationTable):
     def measure(self) -> Measured:
         from g_ray.runtime.progress import ProgressLine
         from g_ray.viewer.theme import LIGHT, write_png
-        from g_ray_lab.figures import draw_point_clouds
+        from g_ray_lab.result_pictures import draw_point_clouds
 
         if self.shard is not None or self.cluster != "none":
             raise ValueError("recon-qualitative has one set per dataset: leave out --shard and --cluster")

@@ -67,7 +67,7 @@ class NVSTable(TrainedTable):
         return replace(recipe, loss=replace(recipe.loss, lpips_weights=self.lpips))
 
     def draw(self, result: dict[str, Any]) -> None:
-        from g_ray_lab.figures import draw_views
+        from g_ray_lab.result_pictures import draw_views
 
         draw_views(self.study, result, self.out)
 

@@ -10,14 +10,8 @@ from PIL import Image
 
 from g_ray.cameras import CAMERAS, Pinhole
 from g_ray.export.reconstructed_view import ReconstructedView
-from g_ray.export.result import (
-    Reconstruction,
-    finish_reconstruction,
-    get_depth_path,
-    get_image_path,
-    read_reconstruction,
-    write_views,
-)
+from g_ray.export.result import Reconstruction, finish_reconstruction, read_reconstruction, write_views
+from g_ray.export.result_paths import get_depth_path, get_image_path
 from g_ray.formats.cameras_json import read_cameras
 from g_ray.geometry.pose import Pose
 

@@ -18,8 +18,9 @@ from g_ray.export.points import collect_points
 from g_ray.export.result import read_reconstruction
 from g_ray.export.write_files import write_reconstruction
 from g_ray.viewer.colors import NOTHING, map_to_heat
-from g_ray.viewer.reconstruction_report import Scales, _select_points, make_view_pictures, write_report
+from g_ray.viewer.reconstruction_report import _select_points, write_report
 from g_ray.viewer.ruler import Ruler
+from g_ray.viewer.view_pictures import Scales, make_view_pictures
 
 
 @pytest.fixture(scope="module")

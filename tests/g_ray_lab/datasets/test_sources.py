@@ -21,7 +21,7 @@ from g_ray_lab.datasets.pandaset import OcclusionWindow, find_unhidden
 from g_ray_lab.datasets.stored_frames import splat_depth
 from g_ray_lab.datasets.undistortion import choose_benchmark_pinhole, choose_inner_pinhole, locate_pixels
 from g_ray_lab.miniatures.colmap_miniatures import make_fisheye, make_phone
-from g_ray_lab.miniatures.recording_miniatures import write_sweep
+from g_ray_lab.miniatures.pandaset_miniature import write_sweep
 
 POINTS = np.random.default_rng(0).normal(size=(50, 3))
 

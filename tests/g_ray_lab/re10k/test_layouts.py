@@ -10,7 +10,8 @@ import torch
 
 from g_ray.geometry.pose import Pose
 from g_ray_lab.datasets import re10k
-from g_ray_lab.datasets.re10k import ChunkClips, open_clips, read_chunk, read_clip_index
+from g_ray_lab.datasets.re10k import ChunkClips, open_clips, read_chunk
+from g_ray_lab.datasets.re10k_index import read_clip_index
 from g_ray_lab.datasets.torch_archive import read_layout
 
 LAYOUTS = ("chunks", "folders")

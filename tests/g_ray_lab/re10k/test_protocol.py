@@ -11,7 +11,7 @@ import torch
 from released_states import make_state
 
 from g_ray.cli.main import main
-from g_ray_lab.datasets.re10k import IndexedClip
+from g_ray_lab.datasets.re10k_index import IndexedClip
 from g_ray_lab.recipes.released_recipe import convert_released_lvsm
 from g_ray_lab.scoring import indexed_protocols
 from g_ray_lab.scoring.indexed_protocols import RE10KProtocol, hash_to_units

@@ -85,7 +85,7 @@ def test_a_table_in_miniature(tmp_path):
     again = run_study(study, tmp_path, seeds=1)
     assert again["rows"] == result["rows"]
 
-    from g_ray_lab.figures import draw_reconstructions
+    from g_ray_lab.result_pictures import draw_reconstructions
 
     draw_reconstructions(study, result, tmp_path)
     assert (tmp_path / "depth_mixed.png").is_file() and (tmp_path / "rays_deg.png").is_file()

@@ -18,7 +18,7 @@ from g_ray_lab.sources.covisibility import (
     get_scene_covisibility,
     store_covisibility,
 )
-from g_ray_lab.sources.scenes_reconstruction import DepthReading
+from g_ray_lab.sources.scene_store import DepthReading
 
 WRITERS = {  # of a whole scene, and how exact its depth is
     "WAI": ("write_wai", 2e-3),

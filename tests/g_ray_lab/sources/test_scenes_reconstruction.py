@@ -17,7 +17,8 @@ from g_ray_lab.sources.covisibility import compute_overlap, draw_covisible_views
 from g_ray_lab.sources.draws import HELD_OUT, UnreadableFolder
 from g_ray_lab.sources.reconstruction_settings import FolderSettings, RoomsViews, ScenesViews
 from g_ray_lab.sources.rooms_reconstruction import RoomsReconstruction
-from g_ray_lab.sources.scenes_reconstruction import DepthReading, ScenesReconstruction
+from g_ray_lab.sources.scene_store import DepthReading
+from g_ray_lab.sources.scenes_reconstruction import ScenesReconstruction
 from g_ray_lab.sources.shaped_sets import MixtureReconstruction
 
 TENSORS = ("images", "world_points", "camera_points", "ray_depth", "z_depth", "valid")

@@ -14,7 +14,7 @@ from g_ray.models.reconstruction_config import RECONSTRUCTION_SIZES
 from g_ray.models.reconstruction_network import ReconstructionModel
 from g_ray.models.weights import save_reconstruction
 from g_ray.predictors import ModelSettings
-from g_ray_lab import figures
+from g_ray_lab import result_pictures
 from g_ray_lab.cluster import EXECUTORS
 from g_ray_lab.scoring.comparison import scale_network
 from g_ray_lab.scoring.protocol_registry import PROTOCOLS
@@ -141,9 +141,9 @@ def test_qualitative_figure(reproduce, tmp_path, monkeypatch):
     monkeypatch.setattr(qualitative_figure, "HETEROGENEOUS", ("eth3d-fov",))
     monkeypatch.setitem(qualitative_figure.VIEWS, "small", 2)
     rows = []
-    draw = figures.draw_point_clouds
+    draw = result_pictures.draw_point_clouds
     monkeypatch.setattr(
-        figures, "draw_point_clouds", lambda made, theme: rows.extend(made) or draw(made, theme)
+        result_pictures, "draw_point_clouds", lambda made, theme: rows.extend(made) or draw(made, theme)
     )
     result, _ = reproduce("recon-qualitative", "--models", "standing", "mapanything")
     assert (tmp_path / "out" / "qualitative.png").stat().st_size > 10_000
