@@ -31,7 +31,7 @@ checks and grades, learned stereo, groups, rigs, meters from GPS, boards and pic
 textured meshes. The lab has paper-scale calibrations, dry runs and
 clusters, the benchmarks of verdicts and meshes, and the training of learned stereo. Files beyond 400
 lines were two each."""
-MAX_SINGLE_IMPORTERS = 60
+MAX_SINGLE_IMPORTERS = 58
 MAX_FILES_PASSED = {"attention": 22, "reconstruct": 105, "train": 57, "evaluate": 73, "reproduce": 63}
 """Files of both packages in which a run calls at least one function; the goal is 25 / 85 / 58 / 55 / 60. `reconstruct`
 also checks lenses and poses, expects errors, grades, and makes a
