@@ -245,7 +245,7 @@ def compute_error(found: list[Tensor], wanted: list[Tensor]) -> float:
     return max((first - second).abs().max().item() for first, second in pairs) / largest
 
 
-def attend_plainly(q: Tensor, k: Tensor, v: Tensor, position: Prepared) -> Tensor:
+def attend_plainly(q: Tensor, k: Tensor, v: Tensor, position: Prepared, overwrite: bool = False) -> Tensor:
     """Compute what `attention` must, with every score written out."""
     assert isinstance(position, Tokenwise)
     q, k, v = position.query.apply_plain(q), position.key.apply_plain(k), position.value.apply_plain(v)
@@ -311,7 +311,8 @@ class AttentionClock:
 def measure_cost(build: Callable[[bool], Subject], repeats: int) -> dict[str, float]:
     """CPU seconds of the network itself and with ray angles, in turns; quotients of the shortest ones.
 
-    Of the whole network, and of its attention alone; for ray angles with everything that is computed about cameras.
+    Of the whole network without gradients and of its attention layers, and of a step forward and backward. What is
+    computed once per call about the cameras is given apart: these networks have fewer layers that share it.
     """
     torch.manual_seed(0)
     subject = build(False)
@@ -319,24 +320,34 @@ def measure_cost(build: Callable[[bool], Subject], repeats: int) -> dict[str, fl
     inputs = {"cameras": subject.cameras, "poses": make_poses(len(subject.cameras))}
     clock = AttentionClock(subject, inputs)
     adapted = {name: adapt(subject.model, "gray", **more) for name, more in VARIANTS.items()}
-    totals: dict[str, list[float]] = {name: [] for name in ("itself", *adapted)}
-    layers: dict[str, list[float]] = {name: [] for name in totals}
-    with torch.no_grad():
-        for repeat in range(repeats + 1):
-            for name in totals:
-                clock.seconds, start = 0.0, time.process_time()
-                network = subject.model
-                if name != "itself":
-                    network = adapted[name].bind(Views(**inputs), subject.args, subject.kwargs)
-                prepared = time.process_time() - start
+    parts: dict[str, dict[str, list[float]]] = {
+        part: {name: [] for name in ("itself", *adapted)}
+        for part in ("prepare", "network", "attention", "training")
+    }
+    for _ in range(repeats + 1):
+        for name in ("itself", *adapted):
+            clock.seconds, times = 0.0, [time.process_time()]
+            network = subject.model
+            if name != "itself":
+                network = adapted[name].bind(Views(**inputs), subject.args, subject.kwargs)
+            times.append(time.process_time())
+            with torch.no_grad():
                 network(*subject.args, **subject.kwargs)
-                if repeat:  # the first round warms up
-                    totals[name].append(time.process_time() - start)
-                    layers[name].append(clock.seconds + prepared * (name != "itself"))
-    found = {"seconds": min(totals["itself"]), "attention_seconds": min(layers["itself"])}
-    for part, seconds in (("network", totals), ("attention", layers)):
-        for name in adapted:
-            found[f"{part}_{name}"] = min(seconds[name]) / min(seconds["itself"])
+            times.append(time.process_time())
+            parts["attention"][name].append(clock.seconds)
+            run(network, subject)
+            times.append(time.process_time())
+            for part, start, end in zip(
+                ("prepare", "network", "training"), times[:-1], times[1:], strict=True
+            ):
+                parts[part][name].append(end - start)
+    # The first round warms up.
+    shortest = {part: {name: min(one[1:]) for name, one in rows.items()} for part, rows in parts.items()}
+    found = {f"{part}_seconds": shortest[part]["itself"] for part in ("network", "attention", "training")}
+    for name in adapted:
+        found[f"prepare_seconds_{name}"] = shortest["prepare"][name]
+        for part in ("network", "attention", "training"):
+            found[f"{part}_{name}"] = shortest[part][name] / shortest[part]["itself"]
     return found
 
 

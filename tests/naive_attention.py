@@ -15,6 +15,7 @@ def naive_attention(
     position: Prepared | None = None,
     *,
     key_mask: Bool[Tensor, "batch key"] | None = None,
+    overwrite: bool = False,
 ) -> Float[Tensor, "batch head query dim"]:
     """Compute what `attention` must, for any encoding."""
     if isinstance(position, PerCamera):

@@ -23,7 +23,10 @@ class TokenMap(ABC):
 
     @abstractmethod
     def apply_into(self, x: Float[Tensor, "*shape dim"], out: Float[Tensor, "*shape dim"]) -> None:
-        """Write the same numbers into a buffer, with few passes over memory and nothing kept for backward."""
+        """Write the same numbers into `out`, with few passes over memory and nothing kept for backward.
+
+        `out` may be `x` itself.
+        """
 
     @abstractmethod
     def adjoint(self) -> "TokenMap":
@@ -40,8 +43,13 @@ class TokenMap(ABC):
             "use attention(q, k, v, position)"
         )
 
-    def apply(self, x: Float[Tensor, "*shape dim"]) -> Float[Tensor, "*shape dim"]:
-        """Map tokens of any precision; computed in the map's precision, returned in the tokens'."""
+    def apply(
+        self, x: Float[Tensor, "*shape dim"], *, overwrite: bool = False
+    ) -> Float[Tensor, "*shape dim"]:
+        """Map tokens of any precision; computed in the map's precision, returned in the tokens'.
+
+        With `overwrite` nobody needs the tokens afterwards: without gradients the result takes their place.
+        """
         entries = self.entries()
         if not entries:
             return x
@@ -50,6 +58,10 @@ class TokenMap(ABC):
         # Inductor fuses the plain form by itself; gradients for the cameras need it too.
         if torch.compiler.is_compiling() or x.ndim == 1 or any(entry.requires_grad for entry in entries):
             return self.apply_plain(lifted).to(x.dtype)
+        if overwrite and not (torch.is_grad_enabled() and x.requires_grad):
+            # Fresh memory costs a CPU as much as the arithmetic.
+            self.apply_into(lifted, lifted)
+            return lifted.to(x.dtype)
         mapped = _Apply.apply(lifted, self)
         return mapped.to(x.dtype)  # pyright: ignore[reportOptionalMemberAccess]
 

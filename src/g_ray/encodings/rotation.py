@@ -15,6 +15,7 @@ places. Several samples per token give more blocks: x and y of the first sample,
 """
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from jaxtyping import Complex, Float
@@ -22,8 +23,8 @@ from torch import Tensor
 
 from g_ray.encodings.encoding_base import TokenMap
 
-TOKENS_AT_ONCE = 256
-"""On a CPU, so that one stretch of tokens stays in the cache over the four passes of `Rotation.apply_into`."""
+NUMBERS_AT_ONCE = 2**19
+"""On a CPU, so that a stretch of tokens stays in the cache over the passes of `Rotation.apply_into`: 2 MB."""
 
 
 @dataclass(frozen=True)
@@ -74,29 +75,36 @@ class Rotation(TokenMap):
         )  # [… block 2 pair] → [… dim]
 
     def apply_into(self, x: Float[Tensor, "*shape dim"], out: Float[Tensor, "*shape dim"]) -> None:
-        if self.cos.shape[-1] == 1 and _has_complex_view(x) and _has_complex_view(out):
-            # Adjacent channels are complex numbers: one product instead of four passes over every second number.
-            torch.mul(_view_as_complex(x), self.to_complex(), out=_view_as_complex(out))
+        if self.cos.shape[-1] == 1 and _has_complex_view(out):
+            # Adjacent channels are complex numbers: one product instead of passes over every second number.
+            x = x if _has_complex_view(x) else x.contiguous()
+            torch.mul(_view_as_complex(x), self._turn, out=_view_as_complex(out))
             return
-        first, second = self._split_halves(x)
-        # A GPU would pay for every stretch with four launches, and has no use for them.
-        at_once = TOKENS_AT_ONCE if self.cos.device.type == "cpu" else max(1, first.shape[-3])
-        parts = (
-            first,
-            second,
-            *self._split_halves(out),
-            self.cos.expand_as(first),
-            self.sin.expand_as(first),
-        )
-        for a, b, top, bottom, cos, sin in zip(*(part.split(at_once, -3) for part in parts), strict=True):
-            # Products accumulate in the output: a temporary as large as the tokens would cost more than the arithmetic.
-            torch.mul(a, cos, out=top)
-            top.addcmul_(b, sin, value=-1)
-            torch.mul(b, cos, out=bottom)
-            bottom.addcmul_(a, sin)
+        # A GPU would pay for every stretch, and for every block, with more launches, and has no use for them.
+        on_cpu, tokens = x.device.type == "cpu", x.ndim - 2
+        at_once = NUMBERS_AT_ONCE * x.shape[tokens] // max(1, x.numel()) if on_cpu else x.shape[tokens]
+        parts = (x, out, self._cos_of_channels.expand_as(x), self.sin.expand(*x.shape[:-1], -1, -1))
+        for x, out, cos, sin in zip(*(part.split(max(1, at_once), tokens) for part in parts), strict=True):
+            # Products accumulate in the output: temporaries as large as all tokens would cost more than the arithmetic.
+            source = x.clone() if x.data_ptr() == out.data_ptr() else x
+            torch.mul(source, cos, out=out)
+            halves = (*self._split_halves(source), *self._split_halves(out), sin)
+            blocks = (part.unbind(-2) if on_cpu else [part] for part in halves)
+            for a, b, top, bottom, turn in zip(*blocks, strict=True):
+                top.addcmul_(b, turn, value=-1)
+                bottom.addcmul_(a, turn)
 
     def cos_sin(self) -> tuple[Float[Tensor, "*shape pairs"], Float[Tensor, "*shape pairs"]]:
         return self.cos.flatten(-2), self.sin.flatten(-2)
+
+    @cached_property
+    def _cos_of_channels(self) -> Float[Tensor, "*shape dim"]:
+        """The cosine of every channel: twice that of each pair. Kept, since all layers need it."""
+        return self.cos[..., None, :].expand(*self.cos.shape[:-1], 2, -1).flatten(-3)
+
+    @cached_property
+    def _turn(self) -> Complex[Tensor, "*shape pairs"]:
+        return self.to_complex()
 
     def to_complex(self) -> Complex[Tensor, "*shape pairs"]:
         """Return cos φ + i sin φ of all pairs, block after block."""

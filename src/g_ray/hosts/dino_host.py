@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from g_ray.encodings import Prepared
 from g_ray.hosts.host_base import Host, HostCall, attend, check_plain
 from g_ray.hosts.shared_modules import replace_modules, share_module
+from g_ray.nn.attention import is_private
 
 MODULES = "transformers.models"
 ATTENTION = ("DINOv3ViTAttention", "Dinov2Attention", "Dinov2WithRegistersAttention")
@@ -33,7 +34,7 @@ class TransformersAttention(nn.Module):
             project(hidden_states).unflatten(-1, (-1, self.head_dim)).transpose(1, 2)
             for project in projections
         )
-        return self.o_proj(attend(q, k, v, self.position)), None
+        return self.o_proj(attend(q, k, v, self.position, is_private(projections))), None
 
 
 class DINOHost(Host):

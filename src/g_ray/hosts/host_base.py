@@ -13,7 +13,7 @@ from g_ray.encodings import ENCODINGS, Encoding, Prepared, Rotation, Tokenwise, 
 from g_ray.encodings.camera_transform import CameraBlock, TokenBlock
 from g_ray.encodings.encoding_base import DirectSum, Identity, TokenMap
 from g_ray.hosts.shared_modules import share_module
-from g_ray.nn.attention import attention
+from g_ray.nn.attention import attention, is_private
 from g_ray.rays.layout import Layout
 from g_ray.rays.views import Tokens, Views
 
@@ -160,17 +160,10 @@ def attend(
     k: Float[Tensor, "batch head key dim"],
     v: Float[Tensor, "batch head key dim"],
     position: Prepared,
+    overwrite: bool = False,
 ) -> Float[Tensor, "batch query channel"]:
-    """Attend with the encoding, and join the heads."""
-    if q.device.type == "cpu" and isinstance(position, Tokenwise):
-        maps = (position.query, position.key, position.value)
-        q, k, v = (_separate_heads(x, part) for x, part in zip((q, k, v), maps, strict=True))
-    return attention(q, k, v, position).transpose(1, 2).flatten(2)
-
-
-def _separate_heads(x: Tensor, part: TokenMap) -> Tensor:
-    """Copy tokens whose heads a projection has left side by side: rotating those takes three times as long."""
-    return x.contiguous() if isinstance(part, Rotation) and part.cos.shape[-1] > 1 else x
+    """Attend with the encoding, and join the heads; with `overwrite` nobody else needs q, k and v."""
+    return attention(q, k, v, position, overwrite=overwrite).transpose(1, 2).flatten(2)
 
 
 def check_plain(layer: str, dropout: float, **unsupported: Any) -> None:
@@ -182,47 +175,46 @@ def check_plain(layer: str, dropout: float, **unsupported: Any) -> None:
         raise ValueError(f"{layer}: dropout of attention weights ({dropout}) is not supported: set it to 0")
 
 
-class JointAttention(nn.Module):
-    """Self-attention with one projection `qkv` and `proj`, optional norms of q and k: VGGT, π³, DA3, CroCo, DINOv2.
+class HostAttention(nn.Module):
+    """Multi-head attention over the parameters of a network's layer, with the names that VGGT, π³, DA3 and CroCo share.
 
-    Shares the parameters of the network's layer. Positions that the network passes itself are not used.
+    Positions that the network passes itself are not used.
     """
 
     num_heads: int
-    qkv: nn.Module
     q_norm: nn.Module
     k_norm: nn.Module
     proj: nn.Module
     proj_drop: nn.Module
     attn_drop: nn.Dropout
     position: Prepared
+
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, *projections: nn.Module, **unsupported: Any) -> Tensor:
+        """Attend with the outputs of projections, which are normalized first where the layer does so."""
+        check_plain("attention", self.attn_drop.p if self.training else 0.0, **unsupported)
+        norms = [self.q_norm, self.k_norm] if "q_norm" in self._modules else []
+        if norms:
+            q, k = self.q_norm(q), self.k_norm(k)
+        out = attend(q, k, v, self.position, is_private(projections, norms))
+        return self.proj_drop(self.proj(out))
+
+
+class JointAttention(HostAttention):
+    """Self-attention with one projection `qkv`: VGGT, π³, DA3, CroCo, DINOv2."""
+
+    qkv: nn.Module
 
     def forward(
         self, x: Tensor, pos: Any = None, *, xpos: Any = None, attn_bias: Any = None, attn_mask: Any = None
     ) -> Tensor:
-        check_plain(
-            "attention",
-            self.attn_drop.p if self.training else 0.0,
-            attn_bias=attn_bias,
-            attn_mask=attn_mask,
-        )
         q, k, v = self.qkv(x).unflatten(-1, (3, self.num_heads, -1)).permute(2, 0, 3, 1, 4)
-        if "q_norm" in self._modules:
-            q, k = self.q_norm(q), self.k_norm(k)
-        return self.proj_drop(self.proj(attend(q, k, v, self.position)))
+        return self.attend(q, k, v, self.qkv, attn_bias=attn_bias, attn_mask=attn_mask)
 
 
-class CrossAttention(nn.Module):
+class CrossAttention(HostAttention):
     """Attention of queries to other tokens, with a projection each; `PROJECTIONS` are their names in the network."""
 
     PROJECTIONS: ClassVar[tuple[str, str, str]]
-    num_heads: int
-    q_norm: nn.Module
-    k_norm: nn.Module
-    proj: nn.Module
-    proj_drop: nn.Module
-    attn_drop: nn.Dropout
-    position: Prepared
 
     def forward(
         self,
@@ -234,11 +226,9 @@ class CrossAttention(nn.Module):
         *,
         attn_bias: Any = None,
     ) -> Tensor:
-        check_plain("cross-attention", self.attn_drop.p if self.training else 0.0, attn_bias=attn_bias)
+        projections = [self.get_submodule(name) for name in self.PROJECTIONS]
         q, k, v = (
-            getattr(self, name)(x).unflatten(-1, (self.num_heads, -1)).transpose(1, 2)
-            for name, x in zip(self.PROJECTIONS, (query, key, value), strict=True)
+            project(x).unflatten(-1, (self.num_heads, -1)).transpose(1, 2)
+            for project, x in zip(projections, (query, key, value), strict=True)
         )
-        if "q_norm" in self._modules:
-            q, k = self.q_norm(q), self.k_norm(k)
-        return self.proj_drop(self.proj(attend(q, k, v, self.position)))
+        return self.attend(q, k, v, *projections, attn_bias=attn_bias)

@@ -7,6 +7,7 @@ from torch import Tensor, nn
 from g_ray.encodings import Prepared
 from g_ray.hosts.host_base import Host, HostCall, attend, check_plain, find_layers
 from g_ray.hosts.shared_modules import replace_modules, share_module
+from g_ray.nn.attention import is_private
 from g_ray.rays.layout import Layout
 from g_ray.rays.views import Tokens
 
@@ -35,12 +36,15 @@ class WanSelfAttention(nn.Module):
             "attention", 0.0, encoder_hidden_states=encoder_hidden_states, attention_mask=attention_mask
         )
         if getattr(self, "fused_projections", False):
+            projections = [self.to_qkv]
             q, k, v = self.to_qkv(hidden_states).chunk(3, -1)
         else:
-            q, k, v = self.to_q(hidden_states), self.to_k(hidden_states), self.to_v(hidden_states)
+            projections = [self.to_q, self.to_k, self.to_v]
+            q, k, v = (project(hidden_states) for project in projections)
         q, k = self.norm_q(q), self.norm_k(k)
         q, k, v = (part.unflatten(-1, (self.heads, -1)).transpose(1, 2) for part in (q, k, v))
-        out = attend(q, k, v, self.position).type_as(q)
+        overwrite = is_private(projections, [self.norm_q, self.norm_k])
+        out = attend(q, k, v, self.position, overwrite).type_as(q)
         return self.to_out[1](self.to_out[0](out))
 
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import torch
 from jaxtyping import Bool, Float
-from torch import Tensor
+from torch import Tensor, nn
 
 from g_ray.encodings.encoding_base import Prepared, Tokenwise
 from g_ray.encodings.expected_rotation import PerCamera
@@ -21,12 +21,14 @@ def attention(
     key_mask: Bool[Tensor, "batch key"] | None = None,
     query_chunk: int | None = None,
     windows: Sequence[slice] | None = None,
+    overwrite: bool = False,
 ) -> Float[Tensor, "batch head query dim"]:
     """Compute softmax(qkᵀ/√D) v with the encoding's transforms around it (paper, eq:qkv to eq:output).
 
     Replaces `F.scaled_dot_product_attention(q, k, v)`. `key_mask` is True for keys that count; `query_chunk` is
     the number of queries evaluated at a time, exactly, where the backend would otherwise hold all scores. With
-    `windows`, consecutive stretches that fill the sequence (one per view, say), tokens attend inside their own.
+    `windows`, consecutive stretches that fill the sequence (one per view, say), tokens attend inside their own. With
+    `overwrite` q, k and v, which share no memory, may be lost, which saves memory where no gradient is needed.
     """
     _check(q, k, v, key_mask, query_chunk)
     if position is not None:
@@ -37,8 +39,9 @@ def attention(
     if position is None:
         return _attend(q, k, v, bias, query_chunk, windows)
     if isinstance(position, Tokenwise):
-        q, k, v = position.query.apply(q), position.key.apply(k), position.value.apply(v)
-        return position.output.apply(_attend(q, k, v, bias, query_chunk, windows))
+        maps = zip((position.query, position.key, position.value), (q, k, v), strict=True)
+        q, k, v = (part.apply(x, overwrite=overwrite) for part, x in maps)
+        return position.output.apply(_attend(q, k, v, bias, query_chunk, windows), overwrite=True)
     assert isinstance(position, PerCamera)
     if windows is not None:
         raise ValueError(
@@ -48,6 +51,12 @@ def attention(
     if torch.compiler.is_compiling() or any(part.requires_grad for part in position.get_camera_tensors()):
         return attend_per_camera(q, k, v, position, bias, query_chunk)
     return PerCameraAttention.apply(q, k, v, *position.get_depth_ends(), position, bias, query_chunk)  # pyright: ignore
+
+
+def is_private(projections: Sequence[nn.Module], norms: Sequence[nn.Module] = ()) -> bool:
+    """Whether nobody else sees what these modules return, so that `attention` may overwrite it."""
+    hooked = any(module._forward_hooks for module in (*projections, *norms))
+    return not hooked and all(type(module) is nn.Linear for module in projections)
 
 
 def _attend(

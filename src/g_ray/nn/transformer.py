@@ -11,7 +11,7 @@ from torch.utils.checkpoint import checkpoint
 
 from g_ray.encodings.encoding_base import Encoding, Prepared
 from g_ray.encodings.expected_rotation import PerCamera
-from g_ray.nn.attention import attention, compute_attention_weights
+from g_ray.nn.attention import attention, compute_attention_weights, is_private
 from g_ray.nn.per_camera_attention import DepthPredictor
 
 EVERYTHING = slice(None)
@@ -66,7 +66,9 @@ class MultiHeadAttention(nn.Module):
         q, k = self.q_norm(q), self.k_norm(k)
         # Tokens before heads until here: equal windows then fold into the batch without a copy.
         q, k, v = (part.transpose(1, 2) for part in (q, k, v))
-        out = attention(q, k, v, position, key_mask=key_mask, query_chunk=query_chunk, windows=windows)
+        options = {"key_mask": key_mask, "query_chunk": query_chunk, "windows": windows}
+        overwrite = is_private([self.qkv], [self.q_norm, self.k_norm])
+        out = attention(q, k, v, position, **options, overwrite=overwrite)
         return self.out(out.transpose(1, 2).flatten(2))
 
     def compute_weights(

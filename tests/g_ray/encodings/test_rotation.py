@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from g_ray.coordinates import Axis
+from g_ray.encodings import rotation as rotation_module
 from g_ray.encodings.camera_transform import CameraBlock, TokenBlock
 from g_ray.encodings.encoding_base import DirectSum, Identity
 from g_ray.encodings.rotary import make_geometric_frequencies, make_periodic_frequencies, round_to_period
@@ -142,15 +143,31 @@ def test_periodic_axes_take_whole_turns():
     assert torch.equal(round_to_period(bank, Axis("x", "rad")), bank)
 
 
-@pytest.mark.parametrize(("device", "launches"), [("cpu", 3 * 4), ("meta", 4)])
-def test_a_gpu_rotates_in_one_stretch(device, launches):
-    """Stretches are for a CPU's cache; the meta device stands in for a GPU, which pays for every launch."""
+@pytest.mark.parametrize(("device", "launches"), [("cpu", 3 * 5), ("meta", 3)])
+def test_a_gpu_rotates_in_one_stretch(device, launches, monkeypatch):
+    """Stretches and blocks are for a CPU's cache; the meta device stands in for a GPU, which pays for every launch."""
+    monkeypatch.setattr(rotation_module, "NUMBERS_AT_ONCE", 256 * 32)
     rotation = Rotation.from_phases(torch.zeros(1, 1, 600, 2, 4, device=device))
     tokens = torch.zeros(1, 2, 600, 16, device=device)
     counter = _CountKernels()
     with counter:
         rotation.apply_into(tokens, torch.empty_like(tokens))
     assert counter.count == launches
+
+
+@pytest.mark.parametrize("pairs", [1, 2, 8])
+@pytest.mark.parametrize("heads_first", [True, False])
+def test_tokens_may_be_overwritten_in_any_memory_layout(pairs, heads_first, monkeypatch):
+    monkeypatch.setattr(rotation_module, "NUMBERS_AT_ONCE", 200)
+    rotation = Rotation.from_phases(torch.randn(2, 1, 7, 8 // pairs, pairs))
+    tokens = torch.randn(2, 3, 7, 16) if heads_first else torch.randn(2, 7, 3, 16).transpose(1, 2)
+    wanted = rotation.apply_plain(tokens)
+    torch.testing.assert_close(rotation.apply(tokens), wanted)
+    found = rotation.apply(tokens, overwrite=True)
+    assert found.data_ptr() == tokens.data_ptr()
+    torch.testing.assert_close(found, wanted)
+    needed = torch.randn(2, 3, 7, 16, requires_grad=True)
+    assert rotation.apply(needed.clone(), overwrite=True).sum().requires_grad
 
 
 class _CountKernels(TorchDispatchMode):
