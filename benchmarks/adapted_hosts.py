@@ -62,34 +62,43 @@ def build_vggt(small: bool) -> Subject:
     )
 
 
-def build_pi3(small: bool) -> Subject:
+def build_pi3(small: bool, kind: str = "Pi3") -> Subject:
     """π³'s classes around narrower layers: its constructor only makes a ViT-L."""
-    pi3 = importlib.import_module("pi3.models.pi3")
+    pi3 = importlib.import_module(f"pi3.models.{kind.lower()}")
     dim, heads, rows, columns = (64, 4, 6, 8) if small else (384, 6, 22, 28)
-    model: Any = pi3.Pi3.__new__(pi3.Pi3)
+    trunk: Any = getattr(pi3, kind)
+    model: Any = trunk.__new__(trunk)
     nn.Module.__init__(model)
-    model.rope, model.position_getter, model.pos_type = (
-        pi3.RoPE2D(freq=100.0),
-        pi3.PositionGetter(),
-        "rope100",
-    )
-    model.patch_size, model.patch_start_idx = 14, 5
+    model.rope, model.position_getter = pi3.RoPE2D(freq=100.0), pi3.PositionGetter()
+    model.patch_size, model.patch_start_idx, model.pos_type = 14, 5, "rope100"
     model.register_token = nn.Parameter(torch.randn(1, 1, 5, dim))
     shared = {"mlp_ratio": 4, "qkv_bias": True, "proj_bias": True, "ffn_bias": True, "init_values": 1.0}
     block = partial(pi3.BlockRope, dim=dim, num_heads=heads, qk_norm=True, attn_class=pi3.FlashAttentionRope)
     model.decoder = nn.ModuleList(block(**shared, rope=model.rope) for _ in range(4))
+    decoders = ["point_decoder", "conf_decoder", "camera_decoder"]
+    for name in decoders:
+        setattr(model, name, pi3.TransformerDecoder(2 * dim, dim, dim, 1, heads, rope=model.rope))
+    if kind == "Pi3X":
+        model.use_multimodal, model.metric_token = False, nn.Parameter(torch.randn(1, 1, 2 * dim))
+        sizes = {"in_dim": 2 * dim, "out_dim": dim, "dec_embed_dim": dim, "depth": 1, "dec_num_heads": heads}
+        model.metric_decoder = pi3.ContextOnlyTransformerDecoder(**sizes, rope=model.rope)
 
-    class Trunk(pi3.Pi3):
-        """The decoder of π³ on given features: its heads amplify rounding errors."""
+    class Trunk(trunk):
+        """The decoders of π³ on given features: its heads amplify rounding errors."""
 
-        def forward(self, imgs: Tensor) -> Tensor:
-            _, views, _, height, width = imgs.shape
+        def forward(self, imgs: Tensor) -> list[Tensor]:
+            batch, views, _, height, width = imgs.shape
             patches = F.unfold(imgs.flatten(0, 1), 14, stride=14).mT[..., :dim]
-            return self.decode(patches, views, height, width)[0]
+            more = (None, None) if kind == "Pi3X" else ()
+            hidden, pos = self.decode(patches, views, height, width, *more)
+            outputs = [hidden, *(getattr(self, name)(hidden, xpos=pos) for name in decoders)]
+            if kind == "Pi3X":
+                context, places = (part.reshape(batch, -1, part.shape[-1]) for part in (hidden, pos))
+                token = self.metric_token.repeat(batch, 1, 1)
+                outputs.append(self.metric_decoder(token, context, xpos=places[:, :1], ypos=places))
+            return outputs
 
     model.__class__ = Trunk
-    for name in ("point_decoder", "conf_decoder", "camera_decoder"):
-        setattr(model, name, pi3.TransformerDecoder(2 * dim, dim, dim, 1, heads, rope=model.rope))
     return Subject(
         model, (torch.rand(1, 3, 3, 14 * rows, 14 * columns),), make_cameras(3, 14 * columns, 14 * rows)
     )
@@ -134,6 +143,27 @@ def build_dust3r(small: bool) -> Subject:
     sizes |= {"dec_embed_dim": dim, "dec_depth": 2, "dec_num_heads": heads}
     size = (16 * rows, 16 * columns)
     model = network(patch_size=16, img_size=size, pos_embed="RoPE100", landscape_only=False, **sizes)
+    shape = torch.tensor([size])
+    shown = [{"img": torch.rand(1, 3, *size), "true_shape": shape, "instance": [name]} for name in "ab"]
+    return Subject(model, tuple(shown), make_cameras(2, size[1], size[0]))
+
+
+def build_mast3r(small: bool) -> Subject:
+    network = importlib.import_module("mast3r.model").AsymmetricMASt3R
+
+    class Trunk(network):
+        """Encoder and decoders of MASt3R: its heads, with random weights, amplify rounding errors."""
+
+        def _downstream_head(self, head_num: int, decout: list[Tensor], img_shape: Any) -> dict[str, Any]:
+            return {"pts3d": decout[-1], "tokens": decout[1:-1]}
+
+    dim, heads, rows, columns = (64, 4, 6, 8) if small else (384, 6, 24, 32)
+    size, everything = (16 * rows, 16 * columns), (-float("inf"), float("inf"))
+    layers = {"enc_embed_dim": dim, "enc_depth": 2, "enc_num_heads": heads, "dec_embed_dim": dim}
+    layers |= {"dec_depth": 12, "dec_num_heads": heads}  # its head reads layers 6, 9 and 12
+    head = {"head_type": "catmlp+dpt", "output_mode": "pts3d+desc24", "depth_mode": ("exp", *everything)}
+    head |= {"conf_mode": ("exp", 1, everything[1]), "desc_conf_mode": ("exp", 0, everything[1])}
+    model = Trunk(patch_size=16, img_size=size, pos_embed="RoPE100", landscape_only=False, **layers, **head)
     shape = torch.tensor([size])
     shown = [{"img": torch.rand(1, 3, *size), "true_shape": shape, "instance": [name]} for name in "ab"]
     return Subject(model, tuple(shown), make_cameras(2, size[1], size[0]))
@@ -208,8 +238,10 @@ def build_wan(small: bool) -> Subject:
 SUBJECTS: dict[str, Callable[[bool], Subject]] = {
     "VGGT": build_vggt,
     "π³": build_pi3,
+    "π³-X": partial(build_pi3, kind="Pi3X"),
     "Depth Anything 3": build_da3,
     "DUSt3R": build_dust3r,
+    "MASt3R": build_mast3r,
     "LVSM (GTA)": build_lvsm,
     "LVSM (PRoPE)": partial(build_lvsm, encoding="prope"),
     "DINOv3": build_dinov3,
@@ -355,7 +387,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--path", nargs="*", default=[], help="folders of clones to import networks from")
     parser.add_argument("--only", nargs="*", help=f"some of {', '.join(SUBJECTS)}")
-    parser.add_argument("--repeats", type=int, default=7)
+    parser.add_argument("--repeats", type=int, default=7, help="rounds whose shortest counts; 0: errors only")
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
     sys.path[:0] = options.path
@@ -364,7 +396,9 @@ def main() -> None:
     rows = stored["rows"]  # of networks that are not asked for
     for name in options.only or SUBJECTS:
         try:
-            rows[name] = {**measure_errors(SUBJECTS[name]), **measure_cost(SUBJECTS[name], options.repeats)}
+            rows[name] = measure_errors(SUBJECTS[name])
+            if options.repeats:
+                rows[name] |= measure_cost(SUBJECTS[name], options.repeats)
         except ModuleNotFoundError as error:
             print(f"{name}: {error}")
             continue

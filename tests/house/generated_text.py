@@ -230,15 +230,20 @@ def format_speed(suffix: str = "") -> str:
 def format_hosts() -> str:
     """Return the table of adapted networks beside the released ones."""
     lines = [
-        "| network | itself | reference | cost of `gray` | without values | lines a user writes |",
-        "|---|---|---|---|---|---|",
+        "| network | itself | reference | cost of `gray` | without values | once per call | training | user's lines |",
+        "|---|---|---|---|---|---|---|---|",
     ]
     for name, row in json.loads((BENCHMARKS / "hosts.json").read_text())["rows"].items():
-        errors = [f"{row[kind]:.0e} / {row[f'{kind}_gradient']:.0e}" for kind in ("identity", "gray")]
-        costs = [
-            f"{row[f'attention_{kind}']:.2f} / {row[f'network_{kind}']:.2f}" for kind in ("gray", "gray_qk")
+        cells = [f"{row[kind]:.0e} / {row[f'{kind}_gradient']:.0e}" for kind in ("identity", "gray")]
+        for kind in ("gray", "gray_qk"):
+            cost = [f"{row[key]:.2f}" for key in (f"attention_{kind}", f"network_{kind}") if key in row]
+            cells.append(" / ".join(cost))
+        once, training = row.get("prepare_seconds_gray"), row.get("training_gray")
+        cells += [
+            "" if once is None else f"{1000 * once:.0f} ms",
+            "" if training is None else f"{training:.2f}",
         ]
-        lines.append(f"| {name} | {' | '.join([*errors, *costs])} | 2 |")
+        lines.append(f"| {name} | {' | '.join(cells)} | 2 |")
     return "\n".join(lines)
 
 

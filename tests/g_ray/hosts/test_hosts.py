@@ -170,11 +170,11 @@ def test_threads_call_one_network_with_different_cameras():
     assert all(torch.equal(found[index], wanted[index]) for index in range(4))
 
 
-@pytest.mark.parametrize("name", ["vggt", "dust3r", "dinov3"])
+@pytest.mark.parametrize("name", EXAMPLES)
 def test_autocast_rotates_in_float32(name):
     """Errors are those of bf16 attention, not of phases in bf16 (large coordinates would lose all digits)."""
     example = make_example(name)
-    adapted = adapt(example.model, "rope")
+    adapted = adapt(example.model, example.own)
     exact = list_tensors(example.model(*example.args, **example.kwargs))
     with torch.autocast("cpu", torch.bfloat16):
         found = list_tensors(adapted(*example.args, **example.kwargs, cameras=example.cameras))
@@ -288,6 +288,30 @@ def test_copies_move_and_load_as_one_network():
     adapted.load_state_dict(example.model.state_dict())
     adapted.original.head.weight.data.zero_()
     assert adapted.state_dict()["head.weight"].abs().sum() == 0
+
+
+def test_all_hosts_have_an_example():
+    """The checks above run over examples: none of the hosts is left out."""
+    assert {g_ray.hosts.find_host(make_example(name).model) for name in EXAMPLES} == set(HOSTS.values())
+
+
+@pytest.mark.parametrize("name", ["vggt", "dinov3", "wan"])
+def test_hooks_see_what_projections_return(name):
+    """Without gradients and hooks these outputs are overwritten by the rotated ones."""
+    example = make_example(name)
+    layer = next(
+        part for path, part in example.model.named_modules() if path.endswith(("qkv", "k_proj", "to_k"))
+    )
+    seen = []
+    layer.register_forward_hook(lambda module, inputs, output: seen.append((inputs[0].clone(), output)))
+    with torch.no_grad():
+        found = list_tensors(
+            adapt(example.model, "gray")(*example.args, **example.kwargs, cameras=example.cameras)
+        )
+        torch.testing.assert_close(seen[0][1], nn.functional.linear(seen[0][0], layer.weight, layer.bias))
+        layer._forward_hooks.clear()
+        without = adapt(example.model, "gray")(*example.args, **example.kwargs, cameras=example.cameras)
+    assert difference(list_tensors(without), found) < 1e-6
 
 
 def test_subclasses_and_vendored_copies_are_found():
