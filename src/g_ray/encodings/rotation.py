@@ -78,7 +78,7 @@ class Rotation(TokenMap):
         if self.cos.shape[-1] == 1 and _has_complex_view(out):
             # Adjacent channels are complex numbers: one product instead of passes over every second number.
             x = x if _has_complex_view(x) else x.contiguous()
-            torch.mul(_view_as_complex(x), self._turn, out=_view_as_complex(out))
+            torch.mul(_view_as_complex(x), self.to_complex(), out=_view_as_complex(out))
             return
         # A GPU would pay for every stretch, and for every block, with more launches, and has no use for them.
         on_cpu, tokens = x.device.type == "cpu", x.ndim - 2
@@ -101,10 +101,6 @@ class Rotation(TokenMap):
     def _cos_of_channels(self) -> Float[Tensor, "*shape dim"]:
         """The cosine of every channel: twice that of each pair. Kept, since all layers need it."""
         return self.cos[..., None, :].expand(*self.cos.shape[:-1], 2, -1).flatten(-3)
-
-    @cached_property
-    def _turn(self) -> Complex[Tensor, "*shape pairs"]:
-        return self.to_complex()
 
     def to_complex(self) -> Complex[Tensor, "*shape pairs"]:
         """Return cos φ + i sin φ of all pairs, block after block."""

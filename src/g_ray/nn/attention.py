@@ -55,8 +55,8 @@ def attention(
 
 def is_private(projections: Sequence[nn.Module], norms: Sequence[nn.Module] = ()) -> bool:
     """Whether nobody else sees what these modules return, so that `attention` may overwrite it."""
-    hooked = any(module._forward_hooks for module in (*projections, *norms))
-    return not hooked and all(type(module) is nn.Linear for module in projections)
+    is_known = all(type(module) is nn.Linear for module in projections)
+    return is_known and not any(module._forward_hooks for module in (*projections, *norms))
 
 
 def _attend(

@@ -66,9 +66,17 @@ class MultiHeadAttention(nn.Module):
         q, k = self.q_norm(q), self.k_norm(k)
         # Tokens before heads until here: equal windows then fold into the batch without a copy.
         q, k, v = (part.transpose(1, 2) for part in (q, k, v))
-        options = {"key_mask": key_mask, "query_chunk": query_chunk, "windows": windows}
         overwrite = is_private([self.qkv], [self.q_norm, self.k_norm])
-        out = attention(q, k, v, position, **options, overwrite=overwrite)
+        out = attention(
+            q,
+            k,
+            v,
+            position,
+            key_mask=key_mask,
+            query_chunk=query_chunk,
+            windows=windows,
+            overwrite=overwrite,
+        )
         return self.out(out.transpose(1, 2).flatten(2))
 
     def compute_weights(
