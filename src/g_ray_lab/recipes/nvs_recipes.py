@@ -136,7 +136,7 @@ def paper(method: str) -> NVSRecipe:
 
 
 def objects_tiny(method: str, root: Path = OBJECTS) -> NVSRecipe:
-    """Rendered objects at 48×48 px, for a CPU: the steps and loss of nvs-tiny, 64 patches per view.
+    """Rendered objects at 48×48 px, for a CPU: the steps, batches and loss of nvs-tiny, 64 patches per view.
 
     One head of 144 channels, as wide as the paper's: RayRoPE has its six frequencies per coordinate.
     """
@@ -144,7 +144,7 @@ def objects_tiny(method: str, root: Path = OBJECTS) -> NVSRecipe:
     recipe = replace(
         recipe,
         model=replace(recipe.model, heads=1),
-        data=ObjectsData(48, 48, 8, root, targets="mixed"),
+        data=ObjectsData(48, 48, recipe.data.batch, root, targets="mixed"),
     )
     return match_patch_phase(recipe)
 
@@ -202,6 +202,17 @@ def use_paths(recipe: NVSRecipe) -> NVSRecipe:
     """Return the recipe on rooms along real camera paths."""
     data = recipe.data
     return replace(recipe, data=PathsData(data.width, data.height, data.batch))
+
+
+def misread_paths(recipe: NVSRecipe) -> NVSRecipe:
+    """Return the recipe along camera paths whose poses are read with Blender's axes, which they do not have."""
+    recipe = use_paths(recipe)
+    return replace(recipe, data=replace(recipe.data, axes="blender"))
+
+
+def train_longer(recipe: NVSRecipe, factor: int) -> NVSRecipe:
+    """Return the recipe with that many times the steps."""
+    return replace(recipe, schedule=replace(recipe.schedule, steps=factor * recipe.schedule.steps))
 
 
 def use_objects(recipe: NVSRecipe) -> NVSRecipe:

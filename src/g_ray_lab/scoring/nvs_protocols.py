@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from math import ceil
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from jaxtyping import Float
@@ -225,9 +225,10 @@ class PathsProtocol(ZoomsProtocol):
     scenes: int
     seed: int = 0
     at_once: int = 32
+    axes: Literal["opencv", "blender"] = "opencv"
 
     def make_batches(self, setting: str) -> Iterator[NVSBatch]:
-        settings = PathsData(self.width, self.height, zoom_max=self.get_zoom(setting))
+        settings = PathsData(self.width, self.height, zoom_max=self.get_zoom(setting), axes=self.axes)
         rooms = PathRoomsNVS(settings, self.seed, split="test")
         yield from map(rooms.make_scenes, self.split_scenes(self.scenes, self.at_once))
 
@@ -297,10 +298,12 @@ def make_shapes(square: FovProtocol, patch: int, *, factors: bool = True) -> Gro
     return GroupedProtocol(parts)
 
 
-def make_path_shapes(side: int, patch: int, scenes: int) -> GroupedProtocol:
+def make_path_shapes(
+    side: int, patch: int, scenes: int, axes: Literal["opencv", "blender"] = "opencv"
+) -> GroupedProtocol:
     """Return tests along real camera paths, wide and square; the lens is cropped to each shape."""
     PathsData(side, side).find_file()  # fails now if there is none, not after training
-    square = PathsProtocol(side, side, scenes)
+    square = PathsProtocol(side, side, scenes, axes=axes)
     return GroupedProtocol(
         {"wide": replace(square, height=choose_wide_height(side, patch)), "square": square}
     )

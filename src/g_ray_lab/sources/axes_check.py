@@ -27,7 +27,7 @@ CLEARLY = 2
 """In addition, this many times as many matches must prefer it: wrong matches prefer any reading."""
 
 
-def _swap_opengl_opencv(pose: Pose) -> Pose:
+def swap_opengl_opencv(pose: Pose) -> Pose:
     """x right, y up, z backward, read as OpenCV's x right, y down, z forward; and back, for it is its own inverse."""
     return Pose(pose.world_from_cam * pose.world_from_cam.new_tensor([1.0, -1.0, -1.0, 1.0]))
 
@@ -40,9 +40,9 @@ def _convert_from_forward_left_up(pose: Pose) -> Pose:
 
 READINGS: dict[str, Callable[[Pose], Pose]] = {
     DECLARED: lambda pose: pose,
-    "camera axes turned by 180° about x (OpenCV and Blender axes confused)": _swap_opengl_opencv,
+    "camera axes turned by 180° about x (OpenCV and Blender axes confused)": swap_opengl_opencv,
     "inverse poses (cam_from_world and world_from_cam confused)": lambda pose: pose.inverse(),
-    "inverse poses with axes turned by 180° about x": lambda pose: _swap_opengl_opencv(pose.inverse()),
+    "inverse poses with axes turned by 180° about x": lambda pose: swap_opengl_opencv(pose.inverse()),
     "camera axes x forward, y left, z up": _convert_from_forward_left_up,
 }
 """What the matrices may mean instead; each makes an OpenCV world_from_cam of them."""

@@ -152,6 +152,9 @@ class PathsData(ClipData):
     """Pieces of furniture."""
     antialias: int = 1
     """Rays per pixel and axis."""
+    axes: Literal["opencv", "blender"] = "opencv"
+    """Camera axes that poses are read with after rendering. They are OpenCV's; blender is the mistake of released
+    loaders of RealEstate10K, to see what it costs."""
 
     def build_source(self, seed: int) -> "NVSSource":
         from g_ray_lab.sources.re10k_nvs import PathRoomsNVS

@@ -19,7 +19,7 @@ from g_ray.geometry.pose import Pose
 from g_ray.rays.resample import fit_box, resample
 from g_ray.rays.views import Views
 from g_ray_lab.datasets.re10k import Clip, Clips, convert_poses
-from g_ray_lab.sources.axes_check import MatchedViews, match_images
+from g_ray_lab.sources.axes_check import MatchedViews, match_images, swap_opengl_opencv
 from g_ray_lab.sources.batches import NVSBatch, NVSSource, compute_zoom_factors
 from g_ray_lab.sources.draws import (
     check_draws,
@@ -275,6 +275,8 @@ class PathRoomsNVS(NVSSource):
         camera = Pinhole.stack([draw.camera for draw in draws])
         rgb = rooms.render(camera, poses.to(torch.float32), self.settings.antialias).rgb.movedim(-1, -3)
         contexts = self.settings.contexts
+        if self.settings.axes == "blender":
+            poses = swap_opengl_opencv(poses)
         world = normalize_poses(poses, contexts).to(torch.float32)
         views = Views([camera[:, view] for view in range(rgb.shape[1])], world)
         return NVSBatch.split(rgb, views, contexts, tuple(draw.name for draw in draws))

@@ -13,8 +13,10 @@ from g_ray_lab.recipes.nvs_recipes import (
     cache_pictures,
     clamp_angles,
     limit_scenes,
+    misread_paths,
     quick,
     set_lpips,
+    train_longer,
     use_objects,
     use_paths,
     use_room_frame,
@@ -30,6 +32,8 @@ FACTOR_SCENES = 128
 PAPER_LPIPS = 0.5
 DISTINCT = (64, 512)
 """Training scenes of nvs-plucker, in addition to new ones at every step."""
+LONGER = 3
+"""Times the steps of the other rows that `paths_long` has."""
 
 
 @dataclass(frozen=True)
@@ -153,7 +157,7 @@ class NVSRayRoPE(FactorTable):
 
 @dataclass(frozen=True)
 class NVSPlucker(FactorTable):
-    """Plücker rays as fields of view differ: number of scenes, frame of the poses, real camera paths, objects."""
+    """Plücker rays as fields of view differ: scenes, frame and axes of poses, real camera paths, steps, objects."""
 
     NAME: ClassVar[str] = "nvs-plucker"
     COMPARED: ClassVar[tuple[str, str]] = ("gta_gray", "plucker")
@@ -165,17 +169,17 @@ class NVSPlucker(FactorTable):
         if self.scale == "paper":
             return {"re10k": Variant(both)}
         rooms, in_room = self.build_rooms(), replace_frames(self.build_protocol())
+        paths, misread = (
+            make_path_shapes(rooms.width, self.patch, rooms.scenes, axes) for axes in ("opencv", "blender")
+        )
         return {
             **{f"scenes{count}": Variant(both, limit_scenes(count)) for count in DISTINCT},
             "all": Variant(both),
             # GTA compares poses, so that the frame of the world changes nothing in it.
             "all_room": Variant(("plucker",), use_room_frame, in_room),
-            "paths": Variant(
-                both,
-                use_paths,
-                make_path_shapes(rooms.width, self.patch, rooms.scenes),
-                shows_references=True,
-            ),
+            "paths": Variant(both, use_paths, paths, shows_references=True),
+            "paths_misread": Variant(("plucker",), misread_paths, misread),
+            "paths_long": Variant(both, lambda recipe: train_longer(use_paths(recipe), LONGER), paths),
             "objects": Variant(
                 both, use_objects, make_object_shapes(rooms, self.patch), shows_references=True
             ),

@@ -95,6 +95,19 @@ def test_placing_keeps_the_motion(file):
     assert torch.allclose(there.translation, here.translation * ratio[0], atol=1e-9)
 
 
+def test_misread_poses_are_turned_about_x_on_both_sides_and_pictures_are_the_same(file):
+    right, wrong = (
+        make_source(file, 12, 12, axes=axes).make_scenes(range(2)) for axes in ("opencv", "blender")
+    )
+    assert torch.equal(right.target_images, wrong.target_images)
+    flip = torch.diag(torch.tensor([1.0, -1.0, -1.0, 1.0]))
+    expected = flip @ right.targets.poses.world_from_cam @ flip
+    assert torch.allclose(wrong.targets.poses.world_from_cam, expected, atol=1e-6)
+    assert not torch.allclose(
+        wrong.targets.poses.world_from_cam, right.targets.poses.world_from_cam, atol=1e-2
+    )
+
+
 @pytest.mark.parametrize("shape", [(64, 36), (36, 36), (64, 16)])
 def test_the_lens_is_the_real_one_behind_a_centred_crop(shape):
     """Compared with resizing the camera of a 640×360 picture."""

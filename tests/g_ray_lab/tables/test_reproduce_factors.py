@@ -130,6 +130,13 @@ def test_each_variant_changes_one_thing(shared_data, tmp_path):
     plucker = reproduce_factors.NVSPlucker(tmp_path).build_study()
     assert isinstance(plucker.methods["scenes512_plucker"].data, RoomsData)
     assert plucker.methods["scenes512_plucker"].data.distinct == 512
+    assert plucker.methods["paths_misread_plucker"].data == replace(
+        plucker.methods["paths_plucker"].data, axes="blender"
+    )
+    misread = plucker.row_scorers["paths_misread_plucker"].protocol
+    assert all(part.axes == "blender" for part in misread.parts.values())
+    assert plucker.methods["paths_long_plucker"].schedule.steps == 3 * base.schedule.steps
+    assert ("paths_long_gta_gray", "paths_long_plucker") in plucker.pairs
     objects, rooms = (vars(plucker.methods[row].data) for row in ("objects_plucker", "all_plucker"))
     same = objects.keys() & rooms.keys() - {"antialias"}  # finer textures need more rays per pixel
     assert {name: objects[name] for name in same} == {name: rooms[name] for name in same}
