@@ -11,12 +11,7 @@ import torch
 from g_ray.geometry.pose import Pose, quaternion_from_rotation
 from g_ray.runtime.files import write_atomically, write_json
 from g_ray_lab.datasets.stored_frames import make_pinhole
-from g_ray_lab.miniatures.miniature_room import (
-    MiniatureSize,
-    scan_room,
-    take_shot,
-    write_image,
-)
+from g_ray_lab.miniatures.miniature_room import MiniatureSize, scan_room, take_shot, write_image
 
 SIZE = (1920, 1080)
 RIG: dict[str, tuple[tuple[float, float, float, float], float, tuple[float, float, float]]] = {

@@ -3,7 +3,7 @@
     newest checkpoint ─► weights, moments, counters, step        (nothing there: step 0)      Session.begin
                                                      │
       ┌──────────────────────────────────────────────▼───────────────────────────────────────┐
-      │ feed      batch = make_batch(step, rank, world), here or ahead of time in workers    │ feed.py
+      │ feed      batch = make_batch(step, rank, world), here or ahead of time in workers    │ task.py
       │   │                                                                                  │
       │   │ unreadable on any rank? skip the step     worker lost, Ctrl-C? save and stop     │ Session.run_loop
       │   ▼                                                                                  │

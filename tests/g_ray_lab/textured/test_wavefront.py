@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from furniture_files import MATERIALS, encode_png, make_box_model
 
-from g_ray_lab.textured.sweethome3d import INSTALLED, ObjMaterial, find_libraries, open_library, parse_obj
+from g_ray_lab.textured.sweethome3d import INSTALLED, find_libraries, open_library
+from g_ray_lab.textured.wavefront import ObjMaterial, parse_obj
 
 FILES = {"box.mtl": MATERIALS.encode(), "front.png": encode_png(np.full((4, 4, 3), 60, np.uint8))}
 
