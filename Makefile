@@ -13,6 +13,8 @@ PYTEST := $(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder
 LIBRARY := $(addprefix tests/g_ray/,geometry cameras rays coordinates encodings nn)
 # One thread a process: two test workers then share two cores without fighting.
 export OMP_NUM_THREADS ?= 1
+# Keep bytecode: tests start many processes, and compiling our modules with shape checks takes each of them 9 seconds.
+export PYTHONDONTWRITEBYTECODE =
 
 .PHONY: help demo test quick quick-all package lint types imports docs generated serve-docs pytest fuzz slow-tests bench format clean
 
