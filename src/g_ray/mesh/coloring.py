@@ -35,13 +35,13 @@ FINE = 0.04
 SLACK = 0.015
 """Relative distance behind the first surface at which a point still counts as on it."""
 EDGE = 0.05
-"""Relative step of distances between neighbors that is an edge of what a view sees."""
+"""Relative step of distances, beyond their slope, that is an edge of what a view sees."""
 FEATHER = 0.02
 """Width of the ramp at borders and edges, of the image's long side."""
 STEEP = 0.05
 """Cosine that steeper views count with."""
 LOW, HIGH = 2.0, 12.0
-COARSE = 16
+COARSE = 8
 """Pixels of a photograph that one of its coarse copy covers."""
 POINTS_AT_ONCE = 1 << 20
 
@@ -136,7 +136,7 @@ def _look(mesh: SurfaceMesh, view: View, camera: Camera, image: Float[Tensor, "3
     pose = view.get_pose().to(torch.float64)
     first = render_depth(mesh, camera, pose).distance
     near, far = -_pool_max(-first), _pool_max(torch.where(first.isfinite(), first, 0.0))
-    edge = (far > (1 + EDGE) * near) | first.isinf()
+    edge = _find_steps(first)
     farthest = torch.where(edge, near, torch.maximum(far, near)) * (1 + SLACK)
     farthest = torch.where(near.isfinite(), farthest, torch.inf)
     usable = _load_mask(view, camera)
@@ -146,6 +146,16 @@ def _look(mesh: SurfaceMesh, view: View, camera: Camera, image: Float[Tensor, "3
     ramp = torch.nn.functional.avg_pool2d(good[None, None], 2 * reach + 1, 1, reach)[0, 0]
     quality = (ramp**2).clamp_min(1e-3) * usable / _measure_pixel_angles(camera)
     return PhotoSight(view, camera, pose, farthest, quality, (255 * image.clamp(0, 1)).round().byte())
+
+
+def _find_steps(distance: Float[Tensor, "h w"]) -> Bool[Tensor, "h w"]:
+    """Find pixels beside a step of distances. On any plane, 1 / distance is linear in the ray: its second
+    difference tells a step from a slope."""
+    inverse = 1 / distance
+    padded = torch.nn.functional.pad(inverse[None, None], (1, 1, 1, 1), mode="replicate")[0, 0]
+    across = padded[1:-1, 2:] + padded[1:-1, :-2] - 2 * inverse
+    down = padded[2:, 1:-1] + padded[:-2, 1:-1] - 2 * inverse
+    return (torch.maximum(across.abs(), down.abs()) > EDGE * inverse) | distance.isinf()
 
 
 def _pool_max(values: Float[Tensor, "h w"]) -> Float[Tensor, "h w"]:
@@ -218,7 +228,7 @@ def color_points(
     unit = _choose_score_unit(places_of, facing_of, sights)
     for sight, gain in zip(sights, gains, strict=True):
         image = sight.load_photo(long_side) * gain[:, None, None]
-        low = torch.nn.functional.avg_pool2d(image, COARSE, ceil_mode=True, count_include_pad=False)
+        low = _average_surface(image, sight)
         shown = low.new_tensor(image.shape[:0:-1]) / (low.new_tensor(low.shape[:0:-1]) * COARSE)
         for start in range(0, count, POINTS_AT_ONCE):
             part = slice(start, start + POINTS_AT_ONCE)
@@ -234,6 +244,15 @@ def color_points(
     seen = (coarse[:, 3] > 0).numpy()
     colors = np.where(seen[:, None], (255 * colors.clamp(0, 1)).round().numpy(), 128).astype(np.uint8)
     return PointColors(colors, seen)
+
+
+def _average_surface(image: Float[Tensor, "3 h w"], sight: PhotoSight) -> Float[Tensor, "3 h2 w2"]:
+    """Return the coarse copy of a photograph: means of the pixels that show the mesh, where there are some."""
+    shown = (sight.farthest.isfinite() & (sight.quality > 0)).float()[None, None]
+    shown = torch.nn.functional.interpolate(shown, image.shape[1:])[0] + 1e-4
+    parts = torch.cat([image * shown, shown])
+    means = torch.nn.functional.avg_pool2d(parts, COARSE, ceil_mode=True, count_include_pad=False)
+    return means[:3] / means[3:]
 
 
 def _choose_score_unit(points: Tensor, normals: Tensor, sights: Sequence[PhotoSight]) -> float:

@@ -15,7 +15,7 @@ from g_ray.export.export_options import ExportOptions
 from g_ray.geometry.pose import Pose
 from g_ray.media.scene_files import read_mesh_ply, write_mesh_glb, write_mesh_ply
 from g_ray.media.view import View
-from g_ray.mesh.coloring import find_sights, level_exposures
+from g_ray.mesh.coloring import PhotoSight, _average_surface, _find_steps, find_sights, level_exposures
 from g_ray.mesh.depth_fusion import DepthView
 from g_ray.mesh.mesh_building import (
     MeshSettings,
@@ -174,6 +174,31 @@ def test_exposures_are_leveled(built, taken):
     gains = level_exposures(built.mesh, built.mesh.compute_normals(), sights)
     ratio = gains[2] / gains[[0, 1, 3, 4]].mean(0)
     assert torch.allclose(ratio, torch.full((3,), 1 / 0.7), atol=0.1)
+
+
+def test_a_slanted_plane_has_no_steps():
+    """Seen nearly along it, distances of neighbors differ by more than a step's; beside a box there is one."""
+    rays = LENSES["fisheye"].unproject_grid()[0]
+    floor = torch.where(rays[..., 1] > 0.02, 1 / rays[..., 1].clamp_min(1e-6), torch.inf)
+    steps = _find_steps(floor)
+    inside = torch.isfinite(floor)[1:-2] & torch.isfinite(floor)[:-3]
+    assert float((floor[1:] / floor[:-1])[70].mean()) < 0.95 and not steps[1:-2][inside].any()
+    box = floor.clone()
+    box[90:100, 60:80] = 0.8 * floor[90:100, 60:80]
+    assert bool(_find_steps(box)[95, 59:61].all()) and bool(_find_steps(box)[89:91, 70].all())
+
+
+def test_coarse_colors_leave_out_the_background():
+    """A gray object before white: the means of 8×8 pixels at its border are gray."""
+    camera, far = LENSES["pinhole"], torch.full((120, 160), torch.inf)
+    far[20:100, 43:110] = 1.0
+    image = torch.where(far.isfinite(), 0.4, 1.0).expand(3, -1, -1)
+    sight = PhotoSight(
+        View("a", camera), camera, look(0.0), far, far.isfinite().float(), (255 * image).byte()
+    )
+    coarse = _average_surface(image, sight)
+    assert coarse.shape == (3, 15, 20) and float(coarse[:, 3:12, 5:13].max()) < 0.41
+    assert float(coarse[:, 0, 0].min()) == pytest.approx(1)
 
 
 def test_bubbles_and_floaters_are_trimmed(taken):
