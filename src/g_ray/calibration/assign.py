@@ -10,6 +10,7 @@ from g_ray.calibration.estimators import KEYWORD, estimate_cameras
 from g_ray.formats import CALIBRATIONS, open_calibration
 from g_ray.formats.calibration_source import CalibrationSource
 from g_ray.formats.documents import ParsedFile
+from g_ray.formats.exif import ExifSource
 from g_ray.formats.lens_words import LensWord
 from g_ray.media.photos import Photo
 from g_ray.media.view import View
@@ -69,7 +70,8 @@ def assign_cameras(
 
 
 def find_calibration(photos: Sequence[Photo], report: Callable[[str], None]) -> str:
-    """Return the calibration in the folder of the photos or the one above it, or "estimate" where there is none.
+    """Return the calibration in the folder of the photos or the one above it; where there is none, "estimate", or
+    "exif" for one photograph.
 
     Only calibrations that are recognized by their place are found: a scene folder (COLMAP's sparse/, transforms.json,
     …) or a cameras.json. Ray maps are not, since any array next to the photos may be something else.
@@ -80,6 +82,9 @@ def find_calibration(photos: Sequence[Photo], report: Callable[[str], None]) -> 
         if place.exists() and any(source.recognizes(ParsedFile(place)) for source in sources):
             report(f"calibration: {place}, found next to the photographs (--calibration chooses another one)")
             return str(place)
+    if len(photos) == 1:
+        report("calibration: none is given or found next to the photograph, so it is taken from EXIF")
+        return ExifSource.NAME
     report("calibration: none is given or found next to the photographs, so it is estimated from them")
     return KEYWORD
 

@@ -97,7 +97,7 @@ class Reconstruct:
         self._check()
         print("g-ray reconstruct: loading torch", flush=True)
         from g_ray.calibration import format_calibration_table
-        from g_ray.predictors import make_predictor
+        from g_ray.predictors import choose_model, make_predictor
         from g_ray.predictors.predictor import SceneInput
         from g_ray.reconstruction.inputs import (
             PhotoOptions,
@@ -119,7 +119,9 @@ class Reconstruct:
             not self.as_stored,
             self.resize_calibration,
             self.masks,
-            min_photos=2 if self.into is None else 1,
+            min_photos=2
+            if self.into is None and (self.model or choose_model(self.settings)) == "stereo"
+            else 1,
         )
         views = read_views(self.images, self.calibration, photo_options, report)
         report(format_calibration_table(views))

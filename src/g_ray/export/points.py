@@ -1,6 +1,6 @@
 """Select the pixels that become points, and collect the point cloud of a reconstruction."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
 import torch
@@ -103,7 +103,7 @@ PER_KEPT = 4
 """Candidates per point that is kept, where voxels choose among them."""
 
 
-COLLECTED = ("positions", "colors", "confidence", "view", "pixels")
+COLLECTED = ("positions", "colors", "confidence", "view", "pixels", "filled")
 """Fields of a `PointCloud` that pixels of depth maps have."""
 
 
@@ -121,13 +121,32 @@ class PointCloud:
     """u, v in the photograph of that view, from its top-left corner."""
     normals: Float[np.ndarray, "n 3"] | None = None
     """Unit, towards the views; None: unknown."""
+    filled: Bool[np.ndarray, "n"] | None = None
+    """Points of pixels whose depth was filled in, not measured; None: none."""
 
     def __len__(self) -> int:
         return len(self.positions)
 
     def __getitem__(self, index: Int[np.ndarray, "m"]) -> "PointCloud":
-        normals = None if self.normals is None else self.normals[index]
-        return PointCloud(*(getattr(self, name)[index] for name in COLLECTED), normals=normals)
+        arrays = {field.name: getattr(self, field.name) for field in fields(self)}
+        return replace(self, **{name: array[index] for name, array in arrays.items() if array is not None})
+
+    def select_measured(self) -> "PointCloud":
+        """Return the points that were not filled in."""
+        return self if self.filled is None else self[np.nonzero(~self.filled)[0]]
+
+    def add_filled(self, filled: "PointCloud", centers: Float[np.ndarray, "view 3"]) -> "PointCloud":
+        """Return these points with others that were filled in, whose normals point to their view."""
+        joined = {
+            name: np.concatenate([getattr(self, name), getattr(filled, name)]) for name in COLLECTED[:-1]
+        }
+        normals = None
+        if self.normals is not None:
+            towards = centers[filled.view] - filled.positions
+            towards /= np.linalg.norm(towards, axis=1, keepdims=True).clip(1e-12)
+            normals = np.concatenate([self.normals, towards.astype(self.normals.dtype)])
+        marks = np.arange(len(self) + len(filled)) >= len(self)
+        return PointCloud(**joined, normals=normals, filled=marks)
 
     def transform(self, similarity: Similarity) -> "PointCloud":
         """Return the points in another world."""
@@ -140,14 +159,7 @@ class PointCloud:
 def collect_points(reconstruction: Reconstruction, options: ExportOptions) -> PointCloud:
     """Collect the points of all views, one view in memory at a time; ValueError if the options leave none."""
     floor = _compute_floor(reconstruction, options.confidence)
-    budget = -(-options.max_points * (1 if options.voxel is None else PER_KEPT) // len(reconstruction.views))
-    parts = [
-        _collect_view(reconstruction, number, view, floor, budget, options)
-        for number, view in enumerate(reconstruction.views)
-    ]
-    cloud = PointCloud(
-        **{name: np.concatenate([getattr(part, name) for part in parts]) for name in COLLECTED}
-    )
+    cloud = _collect_views(reconstruction, floor, options)
     if not len(cloud):
         if not any(bool(view.valid.any()) for view in reconstruction.views):
             return cloud  # poses alone are a result too
@@ -157,6 +169,30 @@ def collect_points(reconstruction: Reconstruction, options: ExportOptions) -> Po
     if options.voxel is not None:
         cloud = cloud[select_best_of_voxels(cloud.positions, cloud.confidence, options.voxel)]
     return cloud[subsample_indices(len(cloud), options.max_points)]
+
+
+def add_filled_points(
+    cloud: PointCloud, reconstruction: Reconstruction, options: ExportOptions
+) -> PointCloud:
+    """Return points with those of pixels that were filled in, as many as `max_points` leaves room for."""
+    room = options.max_points - len(cloud)
+    if room <= 0 or not any(view.filled is not None for view in reconstruction.views):
+        return cloud
+    pixels = _collect_views(reconstruction, -np.inf, replace(options, max_points=room), only_filled=True)
+    centers = np.stack([pose.translation.double().numpy(force=True) for pose in reconstruction.poses()])
+    return cloud.add_filled(pixels[subsample_indices(len(pixels), room)], centers)
+
+
+def _collect_views(
+    reconstruction: Reconstruction, floor: float, options: ExportOptions, only_filled: bool = False
+) -> PointCloud:
+    """Collect pixels of all views, about as many of each as is needed for `max_points`."""
+    budget = -(-options.max_points * (1 if options.voxel is None else PER_KEPT) // len(reconstruction.views))
+    parts = [
+        _collect_view(reconstruction, number, view, floor, budget, options, only_filled)
+        for number, view in enumerate(reconstruction.views)
+    ]
+    return PointCloud(**{name: np.concatenate([getattr(part, name) for part in parts]) for name in COLLECTED})
 
 
 def _compute_floor(reconstruction: Reconstruction, share: float) -> float:
@@ -177,10 +213,13 @@ def _collect_view(
     floor: float,
     budget: int,
     options: ExportOptions,
+    only_filled: bool,
 ) -> PointCloud:
     image = _read_image(reconstruction, view)
     depth, confidence, valid = (x.numpy(force=True) for x in (view.ray_depth, view.confidence, view.valid))
-    keep = valid & (depth > 0) & np.isfinite(depth) & (confidence >= floor)
+    filled = np.zeros_like(valid) if view.filled is None else view.filled.numpy(force=True)
+    keep = valid & (filled | (not only_filled))
+    keep &= (depth > 0) & np.isfinite(depth) & (confidence >= floor)
     if options.edges is not None:
         keep &= ~find_depth_edges(depth, valid, options.edges)
     if options.sky:
@@ -198,6 +237,7 @@ def _collect_view(
         confidence[rows, columns].astype(np.float32),
         np.full(len(rows), number),
         pixels,
+        filled=filled[rows, columns],
     )[np.nonzero(valid_rays)[0]]
 
 

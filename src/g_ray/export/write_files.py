@@ -16,7 +16,7 @@ from g_ray.export.export_options import ExportOptions
 from g_ray.export.frusta import build_frustum, choose_frustum_size
 from g_ray.export.georeference import write_georeference
 from g_ray.export.mesh_export import write_mesh
-from g_ray.export.points import PointCloud, collect_points, subsample_indices
+from g_ray.export.points import PointCloud, add_filled_points, collect_points, subsample_indices
 from g_ray.export.reconstructed_view import ReconstructedView
 from g_ray.export.result import (
     FeatureTracks,
@@ -69,6 +69,7 @@ def write_exports(
         cloud = collect_points(reconstruction, options)
     else:
         cloud = cloud[subsample_indices(len(cloud), options.max_points)]
+        cloud = add_filled_points(cloud, reconstruction, options)
     notes = write_scene(reconstruction, cloud, options)
     reconstruction = replace(reconstruction, notes=tuple(dict.fromkeys([*reconstruction.notes, *notes])))
     if page is not None:
@@ -80,7 +81,8 @@ def write_exports(
 def write_scene(reconstruction: Reconstruction, cloud: PointCloud, options: ExportOptions) -> list[str]:
     """Write points.ply, scene.glb, masks/, colmap/, transforms.json and further depth files; returns notes."""
     folder = reconstruction.saved_folder
-    write_ply(folder / POINTS, cloud.positions, cloud.colors, cloud.confidence, cloud.normals)
+    write_ply(folder / POINTS, cloud.positions, cloud.colors, cloud.confidence, cloud.normals, cloud.filled)
+    cloud = cloud.select_measured()  # other formats have no mark for points that are guesses
     size = choose_frustum_size(reconstruction, cloud)
     frusta = [
         (named.name, build_frustum(named.camera, pose, size).segments().numpy(force=True))

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float, Int, UInt8
+from jaxtyping import Bool, Float, Int, UInt8
 
 from g_ray.runtime.files import write_atomically
 
@@ -146,6 +146,7 @@ def _encode_container(document: dict[str, Any], data: bytes) -> bytes:
 PLACE = [(axis, "<f4") for axis in ("x", "y", "z")]
 COLOR = [(channel, "u1") for channel in ("red", "green", "blue")]
 VERTEX = [*PLACE, *COLOR, ("confidence", "<f4")]
+FILLED = ("filled", "u1")
 NORMAL = [(axis, "<f4") for axis in ("nx", "ny", "nz")]
 FACE = np.dtype([("count", "u1"), ("corners", "<i4", 3)])
 TYPES = {"f": "float", "u": "uchar"}
@@ -159,14 +160,22 @@ def write_ply(
     colors: UInt8[np.ndarray, "n 3"],
     confidence: Float[np.ndarray, "n"],
     normals: Float[np.ndarray, "n 3"] | None = None,
+    filled: Bool[np.ndarray, "n"] | None = None,
 ) -> None:
-    """Write points; positions are stored in their own world, with OpenCV axes: y down."""
-    table = np.empty(len(positions), np.dtype(VERTEX if normals is None else VERTEX + NORMAL))
+    """Write points; positions are stored in their own world, with OpenCV axes: y down.
+
+    Where some are `filled`, guesses, the property of this name is 1 for them.
+    """
+    marked = filled is not None and bool(filled.any())
+    columns = [*VERTEX, *(NORMAL if normals is not None else ()), *([FILLED] if marked else ())]
+    table = np.empty(len(positions), np.dtype(columns))
     _fill(table, PLACE, positions)
     _fill(table, COLOR, colors)
     table["confidence"] = confidence
     if normals is not None:
         _fill(table, NORMAL, normals)
+    if marked:
+        table["filled"] = filled
     head = [*HEAD, *_describe_vertices(table), "end_header\n"]
     write_atomically(path, "\n".join(head).encode() + table.tobytes())
 

@@ -47,7 +47,8 @@ class ModelSettings:
     """Settings of all models; each uses those that concern it."""
 
     size: int | None = None
-    """Long side, in pixels, at which depth is estimated; by default 480 (stereo) or that of the model's training."""
+    """Long side, in pixels, at which depth is estimated; by default 480, more for lenses beyond 180° (stereo), or as
+    in the model's training."""
     device: str = "auto"
     """cpu, cuda, cuda:1, …; auto takes a GPU where there is one."""
     max_memory: float | None = None

@@ -49,6 +49,10 @@ VIEW_BYTES = 40
 """Per pixel of the depth map of every view: image, depth, confidence, fused points."""
 VOLUME_BYTES = 20
 """Per pixel and hypothesis: the cost volume, its aggregation and a copy."""
+WIDE_PIXEL_DEG = 0.375
+"""Angle of a pixel that makes a wide lens get more of them, unless --size is given."""
+COARSER = 1.25
+"""Factor by which that angle grows until memory holds the pixels."""
 MIN_POINTS = 20
 """Points that a typical view must see for them to tell how far the scene is."""
 MEMORY_SHARE = 0.5
@@ -83,7 +87,10 @@ class StereoPredictor:
     @staticmethod
     def from_settings(settings: ModelSettings) -> "StereoPredictor":
         options = StereoOptions(near=settings.near, far=settings.far)
-        options = options if settings.size is None else replace(options, long_side=settings.size)
+        if settings.size is None:
+            options = replace(options, degrees_per_pixel=WIDE_PIXEL_DEG)
+        else:
+            options = replace(options, long_side=settings.size)
         network = None
         if settings.adds_network:
             network = NetworkPredictor.from_settings(
@@ -118,36 +125,55 @@ class StereoPredictor:
 
     def estimate_cost(self, scene: SceneInput) -> Cost:
         count = len(scene.views)
-        pixels = [count_pixels(view.camera, self.stereo.long_side) for view in scene.views]
+        sides = self._choose_sides(scene)
+        pixels = _count_all_pixels(scene, sides)
         pairs, matching = estimate_matching([view.camera for view in scene.views], self.sfm)
         sources = min(self.stereo.sources, count - 1)
         sweep = SWEEP_SECONDS * sum(_count_samples(count, sources, self.stereo) for count in pixels)
         if self.network is not None:
             sweep = NETWORK_SECONDS * sources * sum(pixels)
-        at_once = self._count_at_once(scene)
-        fixed_bytes, volume = self._estimate_memory(scene)
+        at_once = self._count_at_once(scene, sides)
+        fixed_bytes, volume = self._estimate_memory(scene, sides)
         memory = fixed_bytes + at_once * volume
         if self.max_memory is not None and memory > self.max_memory * 2**30:
             raise ValueError(
                 f"{count} views need about {memory / 2**30:.1f} GiB: raise --max-memory, lower --size, "
                 "or give fewer photographs"
             )
-        text = f"{count} views: features, {pairs} pairs, depth at {self.stereo.long_side} px"
+        size = " to ".join(f"{side}" for side in sorted({min(sides), max(sides)}))
+        text = f"{count} views: features, {pairs} pairs, depth at {size} px"
         return Cost(matching + sweep / at_once, round(memory), text)
 
-    def _count_at_once(self, scene: SceneInput) -> int:
+    def _choose_sides(self, scene: SceneInput) -> list[int]:
+        """Return the long side at which depth of each view is estimated: longer for wide lenses, as far as memory
+        allows it."""
+        options, cameras = self.stereo, {id(view.camera): view.camera for view in scene.views}
+        while True:
+            chosen = {key: options.choose_long_side(camera) for key, camera in cameras.items()}
+            sides = [chosen[id(view.camera)] for view in scene.views]
+            fixed_bytes, volume = self._estimate_memory(scene, sides)
+            if options.degrees_per_pixel is None or fixed_bytes + volume <= self._allowed_bytes:
+                return sides
+            wider = options.degrees_per_pixel * COARSER
+            options = replace(options, degrees_per_pixel=None if max(sides) == options.long_side else wider)
+
+    @property
+    def _allowed_bytes(self) -> float:
+        """Memory that the process should take."""
+        return 2**30 * (MEMORY_SHARE * read_memory_gib() if self.max_memory is None else self.max_memory)
+
+    def _count_at_once(self, scene: SceneInput, sides: Sequence[int]) -> int:
         """Return the number of views whose depth is searched at the same time: one per core, if memory allows it."""
-        fixed_bytes, volume = self._estimate_memory(scene)
-        allowed = MEMORY_SHARE * read_memory_gib() if self.max_memory is None else self.max_memory
-        fitting = int((allowed * 2**30 - fixed_bytes) / volume)
+        fixed_bytes, volume = self._estimate_memory(scene, sides)
+        fitting = int((self._allowed_bytes - fixed_bytes) / volume)
         return max(1, min(torch.get_num_threads(), len(scene.views), fitting))
 
-    def _estimate_memory(self, scene: SceneInput) -> tuple[float, float]:
+    def _estimate_memory(self, scene: SceneInput, sides: Sequence[int]) -> tuple[float, float]:
         """Estimate the bytes that are held in any case, and those of each sweep."""
-        pixels = [count_pixels(view.camera, self.stereo.long_side) for view in scene.views]
+        pixels = _count_all_pixels(scene, sides)
         largest = max(view.camera.width * view.camera.height for view in scene.views)
         fixed_bytes = BASE_MEMORY + PHOTO_BYTES * largest + VIEW_BYTES * sum(pixels)
-        return fixed_bytes, VOLUME_BYTES * max(pixels) * MAX_HYPOTHESES
+        return fixed_bytes, VOLUME_BYTES * _count_volume(max(pixels), self.stereo)
 
     def predict(
         self, scene: SceneInput, work: Path | None = None, progress: Progress = lambda stage, share: None
@@ -157,20 +183,21 @@ class StereoPredictor:
             raise ValueError(
                 "one photograph has no parallax: stereo needs two or more, from different places"
             )
-        for view in scene.views:
-            view.expect_copy(self.stereo.long_side)  # made when features are extracted
+        sides = self._choose_sides(scene)
+        for view, side in zip(scene.views, sides, strict=True):
+            view.expect_copy(side)  # made when features are extracted
         scene_placed = place_views(scene, self.sfm, self.refine, self.unplaced, work, progress)
         sparse, keeps_poses = scene_placed.sparse, scene_placed.keeps_poses
         figures, placed = dict(scene_placed.figures), list(sparse.registered)
         device = choose_device(self.device)
         views = [
-            replace(scene.views[i], pose=sparse.poses[i]).limit_size(self.stereo.long_side).to(device)
-            for i in placed
+            replace(scene.views[i], pose=sparse.poses[i]).limit_size(sides[i]).to(device) for i in placed
         ]
-        points = self._find_points(scene, views, sparse, placed, keeps_poses)
+        at_once = self._count_at_once(scene, sides)
+        points = self._find_points(views, sparse, placed, keeps_poses, at_once)
         progress("uncertainty", 0.0)
         uncertainty = scene_placed.measure_uncertainty(views)
-        depths = self._estimate_depths(scene, views, points, work, progress, uncertainty)
+        depths = self._estimate_depths(scene, views, points, work, progress, uncertainty, at_once)
         progress("fusion", 0.0)
         sources = choose_sources(views, points, self.stereo, uncertainty)
         cloud = _fuse(views, depths, sources, placed, scene.views, self.stereo)
@@ -188,8 +215,7 @@ class StereoPredictor:
             figures["share_filled"] = filled / sum(view.camera.width * view.camera.height for view in views)
         elif self.network is not None:
             figures["share_filled"] = _measure_unconfirmed(depths)
-        sides = [max(camera.width, camera.height) for camera in sparse.cameras]
-        figures["long_side_px"] = float(np.median(sides))
+        figures["long_side_px"] = float(np.median([max(lens.width, lens.height) for lens in sparse.cameras]))
         figures["share_with_depth"] = _measure_coverage(depths, views)
         figures |= _summarize_errors(depths)
         figures |= scene_placed.check_calibration()
@@ -211,6 +237,7 @@ class StereoPredictor:
         work: Path | None,
         progress: Progress,
         uncertainty: Uncertainty,
+        at_once: int,
     ) -> list[DepthMap]:
         """Estimate the depth of all placed views; maps that an interrupted run left in `work` are used."""
         depths = estimate_depths(
@@ -219,7 +246,7 @@ class StereoPredictor:
             self.stereo,
             lambda done: progress("depth", done / len(views)),
             None if work is None else StoredDepths(work / "depth" / hash_geometry(views, points)),
-            self._count_at_once(scene),
+            at_once,
             uncertainty,
             self.network,
         )
@@ -236,11 +263,11 @@ class StereoPredictor:
 
     def _find_points(
         self,
-        scene: SceneInput,
         views: Sequence[View],
         sparse: SparseScene,
         placed: Sequence[int],
         keeps_poses: bool,
+        at_once: int,
     ) -> SparsePoints | None:
         """Return points that say where the scene lies: those of matches or, where known poses have hardly any, those
         at which small images agree. Without either the range is a guess (`guess_range`)."""
@@ -249,7 +276,7 @@ class StereoPredictor:
         given = self.stereo.near is not None and self.stereo.far is not None
         if not keeps_poses or typical >= MIN_POINTS or given:
             return points
-        rough = find_rough_points(views, self.stereo, self._count_at_once(scene))
+        rough = find_rough_points(views, self.stereo, at_once)
         return rough or points
 
     def load_finished(self, scene: SceneInput, work: Path) -> ScenePrediction | None:
@@ -351,6 +378,16 @@ def _measure_coverage(depths: Sequence[DepthMap], views: Sequence[View]) -> floa
 def _find_usable(view: View) -> Bool[Tensor, "h w"]:
     valid, mask = view.camera.unproject_grid()[1], view.load_mask()
     return valid if mask is None else valid & mask
+
+
+def _count_all_pixels(scene: SceneInput, sides: Sequence[int]) -> list[float]:
+    return [count_pixels(view.camera, side) for view, side in zip(scene.views, sides, strict=True)]
+
+
+def _count_volume(pixels: float, options: StereoOptions) -> float:
+    """Pixels × hypotheses that a sweep holds: the whole range, or at most so many at half the resolution."""
+    whole = pixels * MAX_HYPOTHESES
+    return whole if whole * options.sources <= options.full_volume else whole / 4
 
 
 def _count_samples(pixels: float, sources: int, options: StereoOptions) -> float:

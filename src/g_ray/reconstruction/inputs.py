@@ -67,8 +67,8 @@ def read_views(
     )
     if len(photos) < options.min_photos:
         raise ValueError(
-            f"one photograph ({photos[0].name}) has no parallax, so neither depth nor a pose: give two or more from "
-            "different places, or add it to a finished result with --into"
+            f"one photograph ({photos[0].name}) has no parallax, which stereo measures depth by: give two or more from "
+            "different places, let a network guess (--model network), or add it to a finished result with --into"
         )
     check_photos(photos)
     calibrations = calibrations or [find_calibration(photos, report)]

@@ -63,10 +63,8 @@ def reconstruct(
     are kept by models that use poses, and the scene is aligned to them otherwise. `size` is the long side at which
     depth is estimated. With a `work` folder finished parts are kept there, and an interrupted run resumes.
     """
-    if len(images) != len(cameras) or len(images) < 2:
-        raise ValueError(
-            f"{len(images)} images and {len(cameras)} cameras: give two or more views, each with its camera"
-        )
+    if len(images) != len(cameras) or not images:
+        raise ValueError(f"{len(images)} images and {len(cameras)} cameras: give views, each with its camera")
     names = names or [f"view{number:03d}.png" for number in range(len(images))]
     sources = sources or ["given"] * len(images)
     masks = masks or [None] * len(images)

@@ -37,7 +37,7 @@ def judge(
     if prediction.sparse is not None:
         figures["standing_still_px"] = _measure_standing_still(prediction)
         sentences.append(_describe_reprojection(figures))
-    if "share_with_depth" not in figures:  # stereo has removed what no other view confirms
+    if "share_with_depth" not in figures and len(views) > 1:  # stereo has removed what no other view confirms
         figures["agreeing_share"] = _measure_agreeing(views)
     sentences.append(_describe_depth(prediction, figures))
     sentences.append(_describe_lens(figures))
@@ -67,6 +67,8 @@ def judge(
 
 def _describe_placed(scene: SceneInput, prediction: ScenePrediction, placed: int) -> str:
     total = len(scene.views)
+    if total == 1:
+        return "One photograph alone has no parallax: nothing but the model says how far anything is."
     if placed == total:
         return f"All {total} photographs are placed."
     missing = [
@@ -133,6 +135,8 @@ def _measure_agreeing(views: Sequence[ReconstructedView]) -> float:
 
 def _describe_depth(prediction: ScenePrediction, figures: dict[str, Any]) -> str:
     if "share_with_depth" not in figures:
+        if "agreeing_share" not in figures:
+            return ""
         return (
             f"{figures['agreeing_share']:.0%} of the depths agree among the views to {AGREEMENT:.0%}; they come from "
             "one model, so that this does not show that they are right."

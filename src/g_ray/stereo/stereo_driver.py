@@ -37,9 +37,9 @@ def estimate_depths(
 ) -> list[DepthMap]:
     """Estimate a depth map for every view, each checked against the others.
 
-    Views larger than `options.long_side` are reduced first (`View.limit_size`); a depth map has the size of
-    the reduced view. A view without sources gets an empty depth map. Without points and a range, a first pass over
-    small images finds out where the scene lies. `progress` is called with the number of views done. Depth maps in
+    Views larger than `options.choose_long_side` says are reduced first; a depth map has the size of the reduced view. A
+    view without sources gets an empty depth map. Without points and a range, a first pass over small images finds out
+    where the scene lies. `progress` is called with the number of views done. Depth maps in
     `finished`, by the index of their view, are not computed again, and new ones are put there. On a CPU, `at_once`
     views are swept at the same time, on one core each. `uncertainty` of poses and features decides on the errors to
     expect; without it poses count as exact. With a `network` its estimate is what is refined and checked, and what the
@@ -47,7 +47,7 @@ def estimate_depths(
     """
     if len(views) < 2:
         raise ValueError(f"{len(views)} views: stereo needs at least two views of the same scene")
-    views = [view.limit_size(options.long_side) for view in views]
+    views = [view.limit_size(options.choose_long_side(view.camera)) for view in views]
     if points is None and (options.near is None or options.far is None):
         points = find_rough_points(views, options, at_once)
     sources = choose_sources(views, points, options, uncertainty)

@@ -1,6 +1,11 @@
 """Settings of the stereo. This module does not import torch, so that a command line can show them quickly."""
 
+import math
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from g_ray.cameras.camera import Camera
 
 
 @dataclass(frozen=True)
@@ -9,6 +14,9 @@ class StereoOptions:
 
     long_side: int = 480
     """Pixels of the longer image side at which depth is estimated; larger views are reduced, none is enlarged."""
+    degrees_per_pixel: float | None = None
+    """Largest angle of a pixel: a view whose field of view is wider than `long_side` such angles gets more pixels;
+    None: no view does."""
     full_volume: int = 60_000_000
     """Pixels × hypotheses × sources that are swept at full resolution; larger sweeps begin at half of it."""
     sources: int = 4
@@ -43,11 +51,21 @@ class StereoOptions:
     max_expected_error: float = 0.2
     """Depths that are typically off by more, relatively, are dropped: the parallax is too small to know them."""
 
+    def choose_long_side(self, camera: "Camera") -> int:
+        """Return the pixels of the longer side at which depth of this camera is estimated, if it has as many."""
+        if self.degrees_per_pixel is None:
+            return self.long_side
+        fov = camera.fov()
+        longer = fov.horizontal_deg if camera.width >= camera.height else fov.vertical_deg
+        return max(self.long_side, math.ceil(float(longer) / self.degrees_per_pixel))
+
     def __post_init__(self) -> None:
         if self.window < 3 or self.window % 2 == 0:
             raise ValueError(f"window {self.window}: a patch needs an odd side of at least 3 pixels")
         if not 1 <= self.best <= self.sources:
             raise ValueError(f"best {self.best} of {self.sources} sources: give 1 ≤ best ≤ sources")
+        if self.degrees_per_pixel is not None and not self.degrees_per_pixel > 0:
+            raise ValueError(f"degrees_per_pixel {self.degrees_per_pixel}: an angle must be positive")
         if self.long_side < 16:
             raise ValueError(f"long_side {self.long_side} is too small: give at least 16 pixels")
         for name in ("near", "far"):

@@ -18,7 +18,7 @@ const times = (a, b) => Array.from({length: 16}, (_, i) => {
 // the cameras' up directions, which need not be an axis of the world.
 const world = v => [0, 1, 2].map(i => v[0] * data.basis[0][i] + v[1] * data.basis[1][i] + v[2] * data.basis[2][i]);
 const local = v => data.basis.map(axis => dot(axis, v));
-const state = {yaw: 0, pitch: 0, distance: 1, target: [0, 0, 0], fov: 0.9, color: 0, floor: 0, size: 5, frusta: true, view: -1,
+const state = {yaw: 0, pitch: 0, distance: 1, target: [0, 0, 0], fov: 0.9, color: 0, floor: 0, size: 5, frusta: true, filled: 1, view: -1,
   shown: data.views.map(() => true)};
 const axes = () => {
   const forward = world([Math.sin(state.yaw) * Math.cos(state.pitch), Math.sin(state.pitch), Math.cos(state.yaw) * Math.cos(state.pitch)]);
@@ -60,6 +60,7 @@ function matrix(width, height) {
 // The ruler: numbers of two points, which the page's link keeps. The interval is that of `Ruler` in g_ray.viewer.ruler.
 
 const stored = new Uint16Array(bytes(data.positions).buffer), errors = bytes(data.errors), sureness = bytes(data.confidence);
+const guesses = data.filled ? bytes(data.filled) : new Uint8Array(sureness.length);  // nothing is measured to what was filled in
 const point = i => [0, 1, 2].map(axis => data.low[axis] + stored[3 * i + axis] / 65535 * data.extent[axis]);
 const firsts = data.counts.reduce((all, count) => [...all, all[all.length - 1] + count], [0]);
 const viewOf = i => firsts.findIndex(first => first > i) - 1;
@@ -100,7 +101,7 @@ function pick(x, y) {
   let best = -1, nearest = Infinity;
   data.counts.forEach((count, view) => {
     for (let i = firsts[view]; state.shown[view] && i < firsts[view] + count; i++) {
-      if (sureness[i] / 255 < state.floor) continue;
+      if (sureness[i] / 255 < state.floor || guesses[i]) continue;
       const at = point(i), [u, v, , w] = [0, 1, 2, 3].map(row => clip[row] * at[0] + clip[4 + row] * at[1] + clip[8 + row] * at[2] + clip[12 + row]);
       if (w > 0 && w < nearest && Math.hypot((u / w + 1) / 2 * width - x, (1 - v / w) / 2 * height - y) < 6) { best = i; nearest = w; }
     }
@@ -119,13 +120,14 @@ function touch(x, y) {
 // Drawing
 
 const gl = canvas.getContext("webgl", {antialias: true, alpha: false});
-const POINTS = ["attribute vec3 at; attribute vec3 rgb; attribute float sure; uniform mat4 clip; uniform vec3 low, extent, own; uniform float size, floor, mode;",
+const POINTS = ["attribute vec3 at; attribute vec3 rgb; attribute float sure, guess; uniform mat4 clip; uniform vec3 low, extent, own; uniform float size, floor, mode, filled;",
   "varying vec3 color;",
   "vec3 heat(float t) { vec3 a = vec3(.27, .005, .33), b = vec3(.13, .56, .55), c = vec3(.99, .91, .15);",
   "  return t < .5 ? mix(a, b, 2. * t) : mix(b, c, 2. * t - 1.); }",
   "void main() { gl_Position = clip * vec4(low + at * extent, 1.); gl_PointSize = clamp(size / gl_Position.w, 1., 40.);",
-  "  if (sure < floor) gl_Position = vec4(2., 2., 2., 1.);",
-  "  color = mode < .5 ? rgb : mode < 1.5 ? heat(sure) : mix(own, rgb, .25); }"].join("\n");
+  "  if (sure < floor || guess > filled) gl_Position = vec4(2., 2., 2., 1.);",
+  "  color = mode < .5 ? rgb : mode < 1.5 ? heat(sure) : mix(own, rgb, .25);",
+  "  if (guess > 0.) color = mix(color, vec3(.5), .6); }"].join("\n");  // what was filled in is grayish
 const DISC = ["precision mediump float; varying vec3 color;",
   "void main() { vec2 d = gl_PointCoord - .5; if (dot(d, d) > .25) discard; gl_FragColor = vec4(color, 1.); }"].join("\n");
 const LINES = "attribute vec3 at; uniform mat4 clip; void main() { gl_Position = clip * vec4(at, 1.); }";
@@ -155,8 +157,9 @@ let parts = null;
 function prepare() {
   const lines = data.views.flatMap(view => view.lines);
   parts = {
-    dots: program(POINTS, DISC, ["at", "rgb", "sure"]), lines: program(LINES, PLAIN, ["at"]),
+    dots: program(POINTS, DISC, ["at", "rgb", "sure", "guess"]), lines: program(LINES, PLAIN, ["at"]),
     at: buffer(new Uint16Array(bytes(data.positions).buffer)), rgb: buffer(bytes(data.colors)), sure: buffer(bytes(data.confidence)),
+    guess: buffer(guesses),
     ends: buffer(new Float32Array(lines)), tape: buffer(new Float32Array(6)),
   };
   gl.enable(gl.DEPTH_TEST);
@@ -174,14 +177,15 @@ function draw() {
   gl.uniform3fv(dots.at("low"), data.low); gl.uniform3fv(dots.at("extent"), data.extent);
   gl.uniform1f(dots.at("size"), state.size * grain * data.depth * height / (2 * Math.tan(state.fov / 2)));
   gl.uniform1f(dots.at("floor"), state.floor); gl.uniform1f(dots.at("mode"), state.color);
-  feed(0, parts.at, 3, gl.UNSIGNED_SHORT, true); feed(1, parts.rgb, 3, gl.UNSIGNED_BYTE, true); feed(2, parts.sure, 1, gl.UNSIGNED_BYTE, true);
+  gl.uniform1f(dots.at("filled"), state.filled);
+  feed(0, parts.at, 3, gl.UNSIGNED_SHORT, true); feed(1, parts.rgb, 3, gl.UNSIGNED_BYTE, true); feed(2, parts.sure, 1, gl.UNSIGNED_BYTE, true); feed(3, parts.guess, 1, gl.UNSIGNED_BYTE, false);
   let first = 0;
   data.views.forEach((view, i) => {
     gl.uniform3fv(dots.at("own"), rgbOf(view.color));
     if (state.shown[i] && data.counts[i]) gl.drawArrays(gl.POINTS, first, data.counts[i]);
     first += data.counts[i];
   });
-  gl.disableVertexAttribArray(1); gl.disableVertexAttribArray(2);
+  [1, 2, 3].forEach(slot => gl.disableVertexAttribArray(slot));
   gl.useProgram(parts.lines.made);
   if (ruler.length === 2) {
     gl.uniformMatrix4fv(parts.lines.at("clip"), false, clip); gl.uniform3fv(parts.lines.at("own"), [1, .31, .6]);
@@ -278,6 +282,8 @@ document.getElementById("measure").onchange = event => {
   ruler = []; history.replaceState(null, "", location.pathname + location.search); announce(); redraw();
 };
 addEventListener("hashchange", () => { readLink(); redraw(); });
+const filled = document.getElementById("filled");
+if (filled) filled.onchange = event => { state.filled = Number(event.target.checked); redraw(); };
 document.getElementById("reset").onclick = () => { start(); redraw(); };
 document.querySelectorAll("[data-look]").forEach(button => button.onclick = () => {
   lookFrom(Number(button.dataset.look)); redraw();

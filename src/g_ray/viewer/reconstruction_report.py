@@ -38,8 +38,8 @@ LENS_FIELDS = {"params", "width", "height", "circle"}
 def write_report(reconstruction: Reconstruction, cloud: PointCloud) -> Path:
     """Write the report to the folder of a reconstruction, which has its photographs already."""
     cameras = reconstruction.cameras()
-    drawn = _select_points(cloud)
-    size = choose_frustum_size(reconstruction, cloud)
+    drawn, measured = _select_points(cloud), cloud.select_measured()
+    size = choose_frustum_size(reconstruction, measured)
     frusta = [
         build_frustum(view.camera, pose, size)
         for view, pose in zip(cameras, reconstruction.poses(), strict=True)
@@ -54,6 +54,7 @@ def write_report(reconstruction: Reconstruction, cloud: PointCloud) -> Path:
         cards="\n".join(_iterate_cards(reconstruction, cameras, scales)),
         error_button=_format_error_button(reconstruction),
         filled=_format_filled_legend(reconstruction),
+        filled_points=_format_filled_switch(cloud),
         near=_format_value(scales.near),
         far=_format_value(scales.far),
         low=_format_value(scales.low),
@@ -66,7 +67,7 @@ def write_report(reconstruction: Reconstruction, cloud: PointCloud) -> Path:
         ),
         notes=_format_notes(reconstruction.notes),
         settings=_fold("Settings", _flatten_pairs(reconstruction.settings)),
-        data=encode_script_json(_build_scene(reconstruction, cameras, frusta, drawn)),
+        data=encode_script_json(_build_scene(reconstruction, cameras, frusta, drawn, measured)),
     )
     path = reconstruction.saved_folder / REPORT
     write_atomically(path, page)
@@ -80,7 +81,8 @@ def _select_points(cloud: PointCloud) -> PointCloud:
     """Select at most MAX_POINTS points, without far outliers, ordered by view."""
     if not len(cloud):
         return cloud
-    low, high = np.quantile(cloud.positions, (0.01, 0.99), axis=0)
+    measured = cloud.select_measured()
+    low, high = np.quantile((measured if len(measured) else cloud).positions, (0.01, 0.99), axis=0)
     reach = REACH * (high - low).max()
     near = ((cloud.positions >= low - reach) & (cloud.positions <= high + reach)).all(1)
     cloud = cloud[np.nonzero(near)[0]]
@@ -93,6 +95,7 @@ def _build_scene(
     cameras: Sequence[View],
     frusta: Sequence[Frustum],
     cloud: PointCloud,
+    measured: PointCloud,
 ) -> dict[str, Any]:
     """Encode the scene for the page: positions as 16-bit fractions of a box, confidence as its rank in 255 steps."""
     centers = np.stack([pose.translation.double().numpy(force=True) for pose in reconstruction.poses()])
@@ -101,7 +104,7 @@ def _build_scene(
     extent = np.maximum(high - low, 1e-9)
     rank = np.searchsorted(np.sort(cloud.confidence), cloud.confidence, side="right") / max(1, len(cloud))
     counts = np.bincount(cloud.view, minlength=len(cameras))
-    distance = measure_distance(reconstruction, cloud)
+    distance = measure_distance(reconstruction, measured)
     ruler = Ruler.make(reconstruction, cloud)
     return {
         "errors": encode_array(ruler.codes),
@@ -112,6 +115,7 @@ def _build_scene(
         "positions": encode_array(((cloud.positions - low) / extent * 65535).round().astype(np.uint16)),
         "colors": encode_array(cloud.colors),
         "confidence": encode_array((255 * rank).round().astype(np.uint8)),
+        "filled": None if cloud.filled is None else encode_array(cloud.filled.astype(np.uint8)),
         "counts": counts.tolist(),
         "depth": distance,
         "basis": make_upright_basis(compute_up(reconstruction.poses())).T.round(6).tolist(),
@@ -168,6 +172,15 @@ def _format_filled_legend(reconstruction: Reconstruction) -> str:
     return '<span class="filled"><i></i> hatched: filled in, not measured</span>'
 
 
+def _format_filled_switch(cloud: PointCloud) -> str:
+    """Format the switch of points that were filled in, if there are some."""
+    if cloud.filled is None or not cloud.filled.any():
+        return ""
+    return (
+        '<label><input type="checkbox" id="filled" checked> points filled in, not measured (grayish)</label>'
+    )
+
+
 def _format_error_button(reconstruction: Reconstruction) -> str:
     """Format the button that shows expected errors, if any view has them."""
     if all(view.expected_error is None for view in reconstruction.views):
@@ -183,11 +196,16 @@ def _format_facts(reconstruction: Reconstruction, cameras: Sequence[View], cloud
     scale = "known scale" if reconstruction.unit == "metre" else "scale unknown: distances are relative"
     facts = [
         (str(len(cameras)), f"views: {lenses}"),
-        (_format_count(len(cloud)), "points"),
+        (_format_count(len(cloud)), _describe_points(cloud)),
         (f"{widest:.0f}°", "widest field of view, corner to corner"),
         (meters, scale),
     ]
     return "".join(f"<li><b>{escape(value)}</b>{escape(text)}</li>" for value, text in facts)
+
+
+def _describe_points(cloud: PointCloud) -> str:
+    filled = len(cloud) - len(cloud.select_measured())
+    return f"points, {_format_count(filled)} of them filled in" if filled else "points"
 
 
 def _iterate_cards(reconstruction: Reconstruction, cameras: Sequence[View], scales: Scales) -> Iterator[str]:

@@ -2,16 +2,18 @@
 
 import json
 import math
+import shutil
 from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
+import trimesh
 from PIL import Image
 
 pytest.importorskip("pycolmap", reason="structure from motion needs pycolmap")
 
-from g_ray.cameras import OpenCVFisheye, Pinhole
+from g_ray.cameras import Equirectangular, OpenCVFisheye, Pinhole
 from g_ray.cli.main import main
 from g_ray.demo.room import make_random_room
 from g_ray.export.result import read_reconstruction
@@ -19,6 +21,7 @@ from g_ray.formats.cameras_json import read_cameras, write_cameras
 from g_ray.formats.colmap.colmap_scene import read_colmap
 from g_ray.geometry.pose import Pose
 from g_ray.media.view import View
+from g_ray.predictors.model_settings import ModelSettings
 from g_ray.predictors.predictor import SceneInput
 from g_ray.predictors.stereo_predictor import StereoPredictor
 from g_ray.sfm import SfMOptions
@@ -147,6 +150,44 @@ def test_network_fills_what_stereo_leaves_empty(capture, tmp_path):
     assert result.quality["share_filled"] > 0
     view = result.views[0]
     assert view.filled is not None and bool(view.valid[view.filled].all())
+    filled = trimesh.load(tmp_path / "out" / "points.ply").metadata["_ply_raw"]["vertex"]["data"]["filled"]
+    assert 0 < int(filled.sum()) < len(filled) and set(filled.tolist()) == {0, 1}
+    (measured,) = (
+        part for part in trimesh.load_scene(tmp_path / "out" / "scene.glb").geometry.values()
+        if isinstance(part, trimesh.PointCloud)
+    )  # fmt: skip
+    assert len(measured.vertices) == int((filled == 0).sum())
+    page = (tmp_path / "out" / "report.html").read_text()
+    assert "of them filled in" in page and 'id="filled"' in page
+
+
+def test_one_photograph_has_depth_by_a_network_alone(capture, tmp_path, capsys):
+    words = ["reconstruct", str(capture / "photos" / "v0.png"), "--calibration", str(capture / "lenses.json")]
+    assert main([*words, "--out", str(tmp_path / "stereo")]) == 2
+    said = capsys.readouterr().err
+    assert "has no parallax" in said and "--model network" in said and said.count("\n") == 1
+    alone = ["--model", "network", "--weights", "g-ray-rooms", "--out", str(tmp_path / "out")]
+    assert main([*words, *alone]) == 0
+    result = read_reconstruction(tmp_path / "out")
+    assert result.quality["grade"] == "unverified" and bool(result.views[0].valid.any())
+    assert b"element vertex 0\n" not in (tmp_path / "out" / "points.ply").read_bytes()[:200]
+    photo = shutil.copy(capture / "photos" / "v0.png", tmp_path / "a.png")
+    assert main(["reconstruct", str(photo), *alone[:-1], str(tmp_path / "exif")]) == 2
+    assert "no focal length" in capsys.readouterr().err
+
+
+def test_wide_lenses_get_more_pixels_as_far_as_memory_allows():
+    lenses = [Pinhole.from_fov(60, 1600, 1200), Equirectangular.panorama(4000, 2000)]
+    scene = SceneInput([View(f"{number}.png", lens) for number, lens in enumerate(lenses)])
+    plain = StereoPredictor.from_settings(ModelSettings())
+    assert "depth at 480 to 960 px" in plain.estimate_cost(scene).text
+    large = plain.estimate_cost(scene).memory
+    bounded = StereoPredictor.from_settings(ModelSettings(max_memory=0.98 * large / 2**30)).estimate_cost(
+        scene
+    )
+    assert "480 to 768 px" in bounded.text and bounded.memory < 0.98 * large
+    fixed = StereoPredictor.from_settings(ModelSettings(size=480))
+    assert "depth at 480 px" in fixed.estimate_cost(scene).text
 
 
 def test_network_places_what_matching_cannot(capture, tmp_path, capsys):
