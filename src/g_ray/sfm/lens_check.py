@@ -24,7 +24,8 @@ from g_ray.sfm.sfm_options import SfMOptions
 from g_ray.sfm.sparse_scene import SparseScene
 from g_ray.sfm.workspace import convert_pose
 
-MAX_POINTS = 2000
+MAX_POINTS, MAX_OBSERVATIONS = 2000, 16_000
+"""Those with the longest tracks are enough: with all, the check of fifty photographs takes longer than mapping them."""
 MIN_POINTS = 40
 """Fewest points from which lenses can be judged."""
 CLEAR = 0.86
@@ -196,7 +197,8 @@ def _find_model(camera: Camera) -> tuple[str, tuple[float, ...]] | None:
 def _thin(scene: SparseScene) -> SparseScene:
     """Keep the points with the longest tracks."""
     length = torch.bincount(scene.tracks.point, minlength=len(scene.points))
-    kept = torch.argsort(length, descending=True, stable=True)[:MAX_POINTS]
+    kept = torch.argsort(length, descending=True, stable=True)
+    kept = kept[length[kept].cumsum(0) <= MAX_OBSERVATIONS][:MAX_POINTS]
     number = torch.full((len(scene.points),), -1)
     number[kept] = torch.arange(len(kept))
     tracks = scene.tracks.select(number[scene.tracks.point] >= 0)

@@ -153,10 +153,10 @@ def _measure_pixels_per_radian(rays: Float[Tensor, "h w 3"], usable: Bool[Tensor
     return 1 / max(float(step.quantile(0.05)) if len(step) < 1 << 20 else float(step.median()), 1e-6)
 
 
-NODES = 6
-"""Exact projections per group of hypotheses; a polynomial of degree 5 runs through them."""
-LAST_COEFFICIENTS_PX = (0.2, 0.04)
-"""Curves with larger Chebyshev coefficients of degree 4 and 5 are projected exactly at every hypothesis."""
+SHORT, SHORT_NODES, NODES = 20, 3, 6
+"""Exact projections of a group of up to `SHORT` hypotheses, and of a longer one; a polynomial runs through them."""
+LAST_COEFFICIENTS_PX = {SHORT_NODES: (math.inf, 0.1), NODES: (0.2, 0.04)}
+"""Curves with larger Chebyshev coefficients of the two highest degrees are projected exactly at every hypothesis."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -183,17 +183,18 @@ class Trajectories:
 
     def prepare(self, center: Float[Tensor, "h w"], offsets: Float[Tensor, "k"]) -> "CurveGroup":
         """Fit the curves over the inverse distances center + offsets."""
-        if len(offsets) <= NODES:
+        count = SHORT_NODES if len(offsets) <= SHORT else NODES
+        if len(offsets) <= count:
             pixels, valid = self.project(center + offsets[:, None, None])
             identity = torch.eye(len(offsets), device=offsets.device)
             return CurveGroup(self, center, offsets, pixels, valid, torch.zeros_like(valid[0]), identity)
         low, high = offsets.double().aminmax()
         middle, reach = (low + high) / 2, ((high - low) / 2).clamp_min(1e-30)
-        order = torch.arange(NODES, dtype=torch.float64, device=offsets.device)
-        nodes = middle + reach * torch.cos(math.pi * (order + 0.5) / NODES)
+        order = torch.arange(count, dtype=torch.float64, device=offsets.device)
+        nodes = middle + reach * torch.cos(math.pi * (order + 0.5) / count)
         pixels, valid = self.project(center + nodes.to(center)[:, None, None])
         # Chebyshev coefficients from values at the nodes, then values at the offsets from coefficients.
-        coefficients = torch.cos(math.pi * order[:, None] * (order + 0.5) / NODES) * (2 / NODES)
+        coefficients = torch.cos(math.pi * order[:, None] * (order + 0.5) / count) * (2 / count)
         coefficients[0] /= 2
         unit = ((offsets.double() - middle) / reach).clamp(-1, 1)
         values = torch.cos(order * torch.acos(unit)[:, None]) @ coefficients
@@ -206,7 +207,8 @@ class Trajectories:
     ) -> Bool[Tensor, "h w"]:
         """Pixels whose curve bends sharply, crosses the seam of a panorama or the rim of the lens."""
         tail = (last @ pixels.flatten(1)).unflatten(1, pixels.shape[1:]).abs().amax(-1)
-        sharp = (tail[0] > LAST_COEFFICIENTS_PX[0]) | (tail[1] > LAST_COEFFICIENTS_PX[1])
+        largest = LAST_COEFFICIENTS_PX[len(pixels)]
+        sharp = (tail[0] > largest[0]) | (tail[1] > largest[1])
         # Curves that stay far outside on one side of the frame are not seen, however they bend.
         size = pixels.new_tensor([self.camera.width, self.camera.height])
         near = ((pixels.amax(0) > -size) & (pixels.amin(0) < 2 * size)).all(-1)
