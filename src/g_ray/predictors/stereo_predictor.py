@@ -173,7 +173,7 @@ class StereoPredictor:
         pixels = _count_all_pixels(scene, sides)
         largest = max(view.camera.width * view.camera.height for view in scene.views)
         fixed_bytes = BASE_MEMORY + PHOTO_BYTES * largest + VIEW_BYTES * sum(pixels)
-        return fixed_bytes, VOLUME_BYTES * _count_volume(max(pixels), self.stereo)
+        return fixed_bytes, VOLUME_BYTES * max(pixels) * MAX_HYPOTHESES
 
     def predict(
         self, scene: SceneInput, work: Path | None = None, progress: Progress = lambda stage, share: None
@@ -382,12 +382,6 @@ def _find_usable(view: View) -> Bool[Tensor, "h w"]:
 
 def _count_all_pixels(scene: SceneInput, sides: Sequence[int]) -> list[float]:
     return [count_pixels(view.camera, side) for view, side in zip(scene.views, sides, strict=True)]
-
-
-def _count_volume(pixels: float, options: StereoOptions) -> float:
-    """Pixels × hypotheses that a sweep holds: the whole range, or at most so many at half the resolution."""
-    whole = pixels * MAX_HYPOTHESES
-    return whole if whole * options.sources <= options.full_volume else whole / 4
 
 
 def _count_samples(pixels: float, sources: int, options: StereoOptions) -> float:
