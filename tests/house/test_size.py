@@ -24,14 +24,14 @@ from g_ray.geometry.pose import Pose
 from g_ray_lab.miniatures import MINIATURES
 from g_ray_lab.miniatures.miniature_room import MiniatureSize
 
-MAX_FILES = {"g_ray": 257, "g_ray_lab": 169}
-MAX_LINES = {"g_ray": 40_450, "g_ray_lab": 33_800}
+MAX_FILES = {"g_ray": 257, "g_ray_lab": 171}
+MAX_LINES = {"g_ray": 40_570, "g_ray_lab": 34_380}
 """The library has adapters for seven released networks and parts for others; the tool has expected errors, lens
 checks and grades, learned stereo, groups, rigs, meters from GPS, boards and picked points, a ruler and
 textured meshes. The lab has paper-scale calibrations, dry runs and
-clusters, the benchmarks of verdicts and meshes, and the training of learned stereo. Files beyond 400
-lines were two each."""
-MAX_SINGLE_IMPORTERS = 59
+clusters, the benchmarks of verdicts, meshes and stereo through any lenses, and the training of learned stereo. Files
+beyond 400 lines were two each."""
+MAX_SINGLE_IMPORTERS = 61
 MAX_FILES_PASSED = {"attention": 22, "reconstruct": 105, "train": 57, "evaluate": 73, "reproduce": 63}
 """Files of both packages in which a run calls at least one function; the goal is 25 / 85 / 58 / 55 / 60. `reconstruct`
 also checks lenses and poses, expects errors, grades, and makes a

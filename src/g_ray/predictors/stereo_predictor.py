@@ -40,7 +40,7 @@ from g_ray.stereo.sweep import BAND, MAX_HYPOTHESES
 # CPU seconds and bytes, measured on photographs of several sizes (docs: benchmarks).
 SWEEP_SECONDS = 1.1e-7
 """Per pixel, hypothesis and source."""
-NETWORK_SECONDS = 5e-6
+NETWORK_SECONDS = 2.5e-6
 """Of the sweep network, per pixel and source."""
 BASE_MEMORY = 700 * 2**20
 PHOTO_BYTES = 40
@@ -53,6 +53,10 @@ WIDE_PIXEL_DEG = 0.375
 """Angle of a pixel that makes a wide lens get more of them, unless --size is given."""
 COARSER = 1.25
 """Factor by which that angle grows until memory holds the pixels."""
+FEATURE_BYTES = 40
+"""Per pixel of every view: features of the sweep network."""
+NETWORK_MEMORY, NETWORK_BYTES = 60 * 2**20, 600
+"""Of a sweep by the network, and per pixel."""
 MIN_POINTS = 20
 """Points that a typical view must see for them to tell how far the scene is."""
 MEMORY_SHARE = 0.5
@@ -173,7 +177,10 @@ class StereoPredictor:
         pixels = _count_all_pixels(scene, sides)
         largest = max(view.camera.width * view.camera.height for view in scene.views)
         fixed_bytes = BASE_MEMORY + PHOTO_BYTES * largest + VIEW_BYTES * sum(pixels)
-        return fixed_bytes, VOLUME_BYTES * max(pixels) * MAX_HYPOTHESES
+        if self.network is not None:
+            return fixed_bytes + FEATURE_BYTES * sum(pixels), NETWORK_MEMORY + NETWORK_BYTES * max(pixels)
+        whole = _sweeps_whole(max(pixels), min(self.stereo.sources, len(pixels) - 1), self.stereo)
+        return fixed_bytes, VOLUME_BYTES * max(pixels) * (MAX_HYPOTHESES if whole else MAX_HYPOTHESES / 4)
 
     def predict(
         self, scene: SceneInput, work: Path | None = None, progress: Progress = lambda stage, share: None
@@ -271,7 +278,7 @@ class StereoPredictor:
     ) -> SparsePoints | None:
         """Return points that say where the scene lies: those of matches or, where known poses have hardly any, those
         at which small images agree. Without either the range is a guess (`guess_range`)."""
-        points = _collect_sparse_points(sparse, placed)
+        points = collect_sparse_points(sparse, placed)
         typical = 0 if points is None or points.visible is None else int(points.visible.sum(1).median())
         given = self.stereo.near is not None and self.stereo.far is not None
         if not keeps_poses or typical >= MIN_POINTS or given:
@@ -284,7 +291,7 @@ class StereoPredictor:
         return None
 
 
-def _collect_sparse_points(sparse: SparseScene, placed: Sequence[int]) -> SparsePoints | None:
+def collect_sparse_points(sparse: SparseScene, placed: Sequence[int]) -> SparsePoints | None:
     """Return the points with the views that observe them; None if there are none."""
     if not len(sparse.points):
         return None
@@ -384,9 +391,13 @@ def _count_all_pixels(scene: SceneInput, sides: Sequence[int]) -> list[float]:
     return [count_pixels(view.camera, side) for view, side in zip(scene.views, sides, strict=True)]
 
 
+def _sweeps_whole(pixels: float, sources: int, options: StereoOptions) -> bool:
+    """Whether a sweep runs at full resolution, instead of half of it and then a band."""
+    return pixels * MAX_HYPOTHESES * sources <= options.full_volume
+
+
 def _count_samples(pixels: float, sources: int, options: StereoOptions) -> float:
-    """Pixels × hypotheses × sources that a sweep samples: the whole range, or half the resolution and then a band."""
-    whole = pixels * MAX_HYPOTHESES * sources
-    if whole <= options.full_volume:
-        return whole
-    return whole / 8 + pixels * (2 * BAND + 1) * sources
+    """Pixels × hypotheses × sources that a sweep samples."""
+    if _sweeps_whole(pixels, sources, options):
+        return pixels * MAX_HYPOTHESES * sources
+    return pixels * (MAX_HYPOTHESES / 8 + 2 * BAND + 1) * sources

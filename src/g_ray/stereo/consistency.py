@@ -40,6 +40,7 @@ def check_consistency(
     options: StereoOptions = DEFAULTS,
     max_reprojection_px: float = MAX_REPROJECTION_PX,
     uncertainty: Uncertainty | None = None,
+    learned: bool = False,
 ) -> list[DepthMap]:
     """Drop depths that fewer than `options.min_views` neighbors agree with, candidates that fewer than two do.
 
@@ -47,7 +48,8 @@ def check_consistency(
     distance, and whose own point falls back within `max_reprojection_px`. Close means `options.max_depth_error`,
     relatively, or, but not for candidates, what one pixel is worth at the widest triangulation angle that the
     neighbors offer. Depths that hold get the error to expect of them (`g_ray.stereo.expected_error`); where that is
-    above `options.max_expected_error` the views agree, but cannot know: these are dropped, too.
+    above `options.max_expected_error` the views agree, but cannot know: these are dropped, too. `learned` depths are
+    those of the sweep network.
     """
     if not len(views) == len(depths) == len(neighbors):
         raise ValueError(
@@ -66,6 +68,7 @@ def check_consistency(
             options,
             max_reprojection_px,
             uncertainty,
+            learned,
         )
         for index in range(len(views))
     ]
@@ -80,6 +83,7 @@ def _check_view(
     options: StereoOptions,
     max_reprojection_px: float,
     uncertainty: Uncertainty,
+    learned: bool,
 ) -> DepthMap:
     """Return the depths of a view that hold, of depth maps that include their candidates."""
     view, depth = views[index], depths[index]
@@ -109,7 +113,7 @@ def _check_view(
             )
             for j, meeting in zip(neighbors, meetings, strict=True)
         ]
-        error = combine_errors(sources, agree, depth.confidence)
+        error = combine_errors(sources, agree, depth.confidence, learned)
     confirmed = strictly >= max(options.min_views, CONFIRMATIONS)
     held = supported & (agreeing >= min(options.min_views, max(1, len(neighbors))))
     valid = depth.valid & (held | confirmed) & (error <= options.max_expected_error)

@@ -15,6 +15,7 @@ poses: with the relative pose changed by the rotation ω and the shift v, the de
 over sets of poses that the features allow (`g_ray.sfm.pose_uncertainty`).
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -33,6 +34,8 @@ in a kitchen, whose lens is known only roughly: large reprojection errors are sy
 their size."""
 SURENESS = (2.4, 1.85)
 """The matching error is this offset less this slope × the confidence of the sweep, times the average."""
+CLAIM = 0.03
+"""The confidence of the sweep network is the probability of an error below this (`g_ray.stereo.sweep_network`)."""
 MEDIAN_OF_DEVIATION = 0.67
 """Median of the absolute value of a normal variable with deviation 1."""
 MAX_ERROR = 1.0
@@ -121,10 +124,12 @@ def combine_errors(
     sources: Sequence[SourceErrors],
     used: Sequence[Tensor],
     confidence: Float[Tensor, "h w"],
+    learned: bool = False,
 ) -> Float[Tensor, "h w"]:
     """Return the median absolute error to expect of each depth, with the sources `used` at each pixel.
 
-    The best source decides on matching: errors of several are not independent where the picture itself misleads.
+    The best source decides on matching: errors of several are not independent where the picture itself misleads. A
+    `learned` depth rests on more than the patch of its pixel: its error is at most what the network itself claims.
     """
     weights = [
         torch.where(use, part.matching.square().reciprocal(), 0.0)
@@ -133,7 +138,12 @@ def combine_errors(
     total = torch.stack(weights).sum(0)
     best = torch.stack(weights).amax(0).clamp_min(1e-12).rsqrt()
     offset, slope = SURENESS
-    square = (best * (offset - slope * confidence)).square()
+    matching = best * (offset - slope * confidence)
+    if learned:
+        # With exponentially distributed errors e, P(e < CLAIM) = confidence and the median is where P = ½.
+        odds = -torch.log1p(-confidence.clamp(1e-3, 1 - 1e-3))
+        matching = torch.minimum(matching, CLAIM * math.log(2) / odds)
+    square = matching.square()
     moved = [
         part.motion * weight[..., None]
         for part, weight in zip(sources, weights, strict=True)

@@ -1,5 +1,6 @@
 """Depth of every pixel of a view by the sweep network, from features that are computed once per photograph."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -9,10 +10,11 @@ from jaxtyping import Float
 from torch import Tensor
 
 from g_ray.media.view import View
-from g_ray.stereo.sweep_network import LEVELS, PhotoFeatures, Sight, SweepNetwork
+from g_ray.stereo.sweep_network import HYPOTHESES, LEVELS, PhotoFeatures, Sight, SweepNetwork
+from g_ray.stereo.warp import measure_travel
 
-HYPOTHESES = 96
-"""Inverse distances of the first sweep: over wide ranges finer than in training."""
+MAX_HYPOTHESES = 2 * HYPOTHESES
+"""Inverse distances of the first sweep: as many as in training, more where a pixel of the features moves further."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,8 +52,11 @@ class LearnedStereo:
             sights = [Sight.between(reference, self.views[source]) for source in sources]
             photos = [self.photos[at] for at in (index, *sources)]
             limits = torch.tensor([[1 / far, 1 / near]], device=reference.device)
+            coarse = LEVELS[0]
+            travel = measure_travel([sight.ways[coarse] for sight in sights], 1 / far, 1 / near) / coarse
+            count = max(HYPOTHESES, min(MAX_HYPOTHESES, math.ceil(travel)))
             with _choose_precision(reference.device):
-                found = self.network.sweep([photos], [sights], limits, HYPOTHESES)
+                found = self.network.sweep([photos], [sights], limits, count)
         (low, high), (height, width) = limits[0], size
         # Hypotheses of the second sweep may leave the range; a distance may not.
         inverse = (low + (high - low) * found.full[0].clamp(0, 1)).clamp_min(1e-12)

@@ -15,7 +15,7 @@ from g_ray.stereo.learned_depth import LearnedStereo
 from g_ray.stereo.sources import choose_range, choose_sources
 from g_ray.stereo.stereo_options import DEFAULTS, StereoOptions
 from g_ray.stereo.sweep import sweep_view
-from g_ray.stereo.sweep_network import SweepNetwork
+from g_ray.stereo.sweep_network import TOLERANCE, SweepNetwork
 
 ROUGH_SIDE, ROUGH_POINTS = 128, 500
 """Long side of the images of a first pass, and points that it keeps per view, where no points are given."""
@@ -88,9 +88,10 @@ def _estimate(
         if progress is not None:
             progress(len(depths))
     ordered = [depths[index] for index in range(len(views))]
-    checked = check_consistency(views, ordered, sources, options, uncertainty=uncertainty)
     if network is None:
-        return checked
+        return check_consistency(views, ordered, sources, options, uncertainty=uncertainty)
+    loose = replace(options, max_depth_error=max(options.max_depth_error, TOLERANCE))
+    checked = check_consistency(views, ordered, sources, loose, uncertainty=uncertainty, learned=True)
     return [_keep_unconfirmed(*maps) for maps in zip(ordered, checked, strict=True)]
 
 

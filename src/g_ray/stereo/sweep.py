@@ -14,7 +14,7 @@ from g_ray.stereo.depth_map import DepthMap
 from g_ray.stereo.learned_depth import LearnedDepth
 from g_ray.stereo.matching import NO_SCORE, Patches, SourceImage, aggregate_costs, average_best, average_boxes
 from g_ray.stereo.stereo_options import DEFAULTS, StereoOptions
-from g_ray.stereo.warp import Trajectories
+from g_ray.stereo.warp import NODES, Trajectories, measure_travel
 
 GROUP = 32
 """Hypotheses whose source pixels are interpolated together, see `warp`."""
@@ -36,9 +36,9 @@ SURE, POSSIBLE = 0.3, 0.05
 NEARBY = ((0, 2), (0, -2), (2, 0), (-2, 0))
 """Offsets of pixels whose estimates a pixel may take over, if its score improves by PROPAGATION_MARGIN."""
 PROPAGATION_MARGIN = 0.02
-FINE_STEPS, FINE_PER_STEP, FINE_WINDOW = 3, 3, 5
+FINE_STEPS, FINE_PER_STEP, FINE_WINDOW, FINE_NODES = 3, 3, 5, 3
 """Refinement tries FINE_STEPS steps to either side, FINE_PER_STEP of which make one step of the sweep, and averages
-their scores over a square with sides of FINE_WINDOW pixels."""
+their scores over a square with sides of FINE_WINDOW pixels; FINE_NODES projections are exact."""
 SUPPORT_WINDOW, SUPPORT_STEPS = 5, 2
 """Side of the neighborhood, and steps that do not count as another hypothesis."""
 SUPPORT_LOGIT, SCORE_LOGIT, BASE_LOGIT = 30.0, 1.0, -1.0
@@ -195,18 +195,7 @@ class SweepScorer:
 
     def count_hypotheses(self, low: float, high: float) -> int:
         """Count the steps that keep neighboring hypotheses `STEP_PX` apart in nearly all of the source pixels."""
-        stride = max(1, min(self.gray.shape) // 24)
-        # 64 pieces of each curve, on a grid of about 24 pixels; the 0.9 quantile leaves out steep exceptions.
-        inverse = torch.linspace(low, high, 65, device=self.gray.device)
-        longest = 0.0
-        for ways in self.trajectories:
-            coarse = Trajectories(ways.bearings[::stride, ::stride], ways.shift, ways.camera)
-            pixels, valid = coarse.project(inverse[:, None, None].expand(-1, *coarse.bearings.shape[:2]))
-            seen = valid & ways.camera.contains(pixels)
-            moves = (pixels[1:] - pixels[:-1]).norm(dim=-1)[seen[1:] & seen[:-1]]
-            if len(moves):
-                longest = max(longest, 64 * float(moves.quantile(0.9)))
-        return math.ceil(longest / STEP_PX) + 1
+        return math.ceil(measure_travel(self.trajectories, low, high) / STEP_PX) + 1
 
     def fill_volume(self, start: Float[Tensor, "h w"], step: float, count: int) -> Float[Tensor, "h d w"]:
         """Costs 1 − score of the inverse distances start, start + step, …
@@ -224,10 +213,10 @@ class SweepScorer:
         return volume
 
     def score(
-        self, center: Float[Tensor, "h w"], offsets: Float[Tensor, "k"]
+        self, center: Float[Tensor, "h w"], offsets: Float[Tensor, "k"], nodes: int = NODES
     ) -> Iterator[tuple[int, Float[Tensor, "n h w"]]]:
         """Scores of the inverse distances center + offsets, a few hypotheses at a time, with their first index."""
-        groups = [ways.prepare(center, offsets) for ways in self.trajectories]
+        groups = [ways.prepare(center, offsets, nodes) for ways in self.trajectories]
         size = max(1, ELEMENTS_AT_ONCE // self.gray.numel())
         for start in range(0, len(offsets), size):
             stop = min(start + size, len(offsets))
@@ -257,7 +246,8 @@ class SweepScorer:
         Returns the inverse distances and their scores.
         """
         offsets = torch.arange(-FINE_STEPS, FINE_STEPS + 1, device=inverse.device) / FINE_PER_STEP
-        scores = torch.cat([part for _, part in self.score(inverse, (offsets * step).to(inverse))])
+        scored = self.score(inverse, (offsets * step).to(inverse), FINE_NODES)
+        scores = torch.cat([part for _, part in scored])
         # Neighbors are displaced from their own estimates alike, so that their scores may be averaged.
         shared = average_boxes(scores.transpose(0, 1), FINE_WINDOW).transpose(0, 1)
         held = shared - ANCHOR * offsets[:, None, None] ** 2

@@ -10,17 +10,18 @@ All it knows of a lens is where a pixel goes in another photograph while its dis
 that a fisheye, a panorama and a telephone may be mixed.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
+from g_ray.cameras.camera import Camera
 from g_ray.media.view import View
-from g_ray.stereo.warp import Trajectories
+from g_ray.stereo.warp import ProjectionTable, Trajectories
 
 LEVELS = (4, 2)
 """Pixels of the photograph per pixel of a level, coarse first."""
@@ -40,6 +41,8 @@ TOLERANCE = 0.03
 TINY = 1e-4
 ELEMENTS_AT_ONCE = 1 << 21
 """Features of a source that are compared in one go: what stays in the cache."""
+CURVE = 32
+"""Hypotheses whose pixels in a source are interpolated together, see `warp`."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -172,18 +175,24 @@ class SweepNetwork(nn.Module):
         """Similarity of every reference to its sources by groups of channels, and how many sources it rests on."""
         volumes, seen = [], []
         for set_, ways, distances in zip(photos, sights, inverse, strict=True):
-            reference = set_[0].maps[level]
-            at = distances.expand(-1, *reference.shape[-2:])
-            total, weight = torch.zeros((), device=at.device), torch.zeros((), device=at.device)
-            for photo, sight in zip(set_[1:], ways, strict=True):
-                similar, visible = _compare_source(reference, photo, level, sight.ways[level], at)
-                share = self.weigh[str(level)](similar, visible) * visible + TINY
-                total, weight = total + share * similar, weight + share
-            parts = torch.cat([total / weight, 2 * weight / len(ways)])
-            volumes.append(F.pad(parts, (0,) * 6 + (0, VOLUME_CHANNELS - len(parts))))
-            seen.append(weight[0].amax(0))
-        # The layout in which 3D convolutions on CPUs are fastest.
-        return torch.stack(volumes).contiguous(memory_format=torch.channels_last_3d), torch.stack(seen)
+            found = [
+                _compare_source(set_[0].maps[level], photo, level, sight.ways[level], distances)
+                for photo, sight in zip(set_[1:], ways, strict=True)
+            ]
+            shares = [self.weigh[str(level)](blocks) for blocks in found]
+            averages = [_average_sources(blocks, shares) for blocks in zip(*found, strict=True)]
+            volumes.append(torch.cat([volume for volume, _ in averages]))
+            seen.append(torch.stack([weight for _, weight in averages]).amax(0))
+        # With the channels last in memory 3D convolutions on CPUs are fastest.
+        return torch.stack(volumes).movedim(-1, 1), torch.stack(seen)
+
+
+@dataclass(frozen=True, eq=False)
+class Similarity:
+    """Similarities of a reference to a source by groups of channels, for a block of hypotheses."""
+
+    similar: Float[Tensor, "g k h w"]
+    visible: Float[Tensor, "k h w"]  # 1 where the source sees the point
 
 
 def _compare_source(
@@ -191,44 +200,101 @@ def _compare_source(
     photo: PhotoFeatures,
     level: int,
     ways: Trajectories,
-    inverse: Float[Tensor, "n h w"],
-) -> tuple[Float[Tensor, "g n h w"], Float[Tensor, "1 n h w"]]:
-    """Similarity to one source, a few hypotheses at a time, and 1 where the source sees them."""
-    parts = []
-    for some in inverse.split(max(1, ELEMENTS_AT_ONCE // reference.numel())):
-        warped, visible = _warp(photo, level, ways, some)
-        parts.append((_correlate(reference, warped) * visible, visible))
-    similar, visible = (torch.cat(values, 1) for values in zip(*parts, strict=True))
-    return similar, visible
+    inverse: Float[Tensor, "n _ _"],
+) -> list[Similarity]:
+    """Similarity to one source, in blocks of hypotheses that stay in the cache."""
+    table, channels = FeatureTable.make(photo, level), len(reference)
+    # Means over groups of channels as a product, which is faster than a sum over so few.
+    group = torch.arange(channels, device=reference.device) * GROUPS // channels
+    groups = F.one_hot(group).mT.to(reference) * (GROUPS / channels)
+    rows, blocks = reference.flatten(1).mT.contiguous(), []
+    for pixels, valid in _follow(ways, inverse, max(1, ELEMENTS_AT_ONCE // reference.numel())):
+        warped, visible = table.sample(pixels, valid, ways.camera)
+        products = (warped.unflatten(0, (-1, len(rows))) * rows).flatten(0, 1)
+        blocks.append(Similarity((groups @ products.mT).unflatten(1, visible.shape), visible))
+    return blocks
 
 
-def _warp(
-    photo: PhotoFeatures, level: int, ways: Trajectories, inverse: Float[Tensor, "n h w"]
-) -> tuple[Float[Tensor, "c n h w"], Float[Tensor, "1 n h w"]]:
-    """Features of a source where the reference's pixels go, and 1 where the source sees them."""
-    source, width = photo.maps[level], inverse.shape[-1]
-    with torch.no_grad():
-        pixels, valid = ways.project(inverse)
-        size = pixels.new_tensor([ways.camera.width, ways.camera.height])
-        # The product is exact where the source's pixels are padded: features cover whole multiples of the level.
-        grid = 2 * pixels / size - 1
-        valid = valid & (grid.abs() < 1).all(-1)
-        if photo.mask is not None:
-            column, row = (
-                pixels[..., axis].nan_to_num().long().clamp(0, photo.mask.shape[1 - axis] - 1)
-                for axis in (0, 1)
-            )
-            valid &= photo.mask[row, column]
-        grid = grid.nan_to_num(2.0).clamp(-2, 2).reshape(1, -1, width, 2)
-    warped = F.grid_sample(source[None], grid, align_corners=False)[0].unflatten(1, inverse.shape[:2])
-    return warped, valid[None].to(warped)
+def _average_sources(
+    blocks: Sequence[Similarity], shares: Sequence[Float[Tensor, "1 h w"]]
+) -> tuple[Float[Tensor, "k h w c"], Float[Tensor, "h w"]]:
+    """Average the similarities to all sources, with their weight as a further channel; and the largest weight."""
+    weights = [share * block.visible + TINY for block, share in zip(blocks, shares, strict=True)]
+    total = sum(weight * block.similar for block, weight in zip(blocks, weights, strict=True))
+    weight = torch.stack(weights).sum(0)
+    parts = torch.cat([total / weight, 2 * weight[None] / len(blocks)]).to(blocks[0].similar.dtype)
+    channels = F.pad(parts.flatten(1).mT, (0, VOLUME_CHANNELS - len(parts)))
+    return channels.unflatten(0, weight.shape), weight.amax(0)
 
 
-def _correlate(
-    reference: Float[Tensor, "c h w"], warped: Float[Tensor, "c n h w"]
-) -> Float[Tensor, "g n h w"]:
-    products = warped * reference[:, None]
-    return products.unflatten(0, (GROUPS, -1)).mean(1)
+@torch.no_grad()
+def _follow(
+    ways: Trajectories, inverse: Float[Tensor, "n _ _"], at_once: int
+) -> Iterator[tuple[Float[Tensor, "k h w 2"], Bool[Tensor, "k h w"]]]:
+    """Yield where the reference's pixels go, a few hypotheses at a time, in full precision even under autocast."""
+    exact = torch.autocast(inverse.device.type, enabled=False)
+    if inverse.shape[1:] != (1, 1):
+        for some in inverse.split(at_once):
+            with exact:
+                place = ways.project(some)
+            yield place
+        return
+    center = ways.bearings.new_zeros(ways.bearings.shape[:-1])
+    for offsets in inverse[:, 0, 0].split(CURVE):
+        with exact:
+            curves = ways.prepare(center, offsets)
+        for start in range(0, len(offsets), at_once):
+            with exact:
+                place = curves.evaluate(start, min(start + at_once, len(offsets)))
+            yield place
+
+
+@dataclass(frozen=True, eq=False)
+class FeatureTable:
+    """Features of a source as rows, one per pixel, with a border of zeros."""
+
+    rows: Float[Tensor, "row c"]
+    size: tuple[int, int]
+    mask: Bool[Tensor, "_ _"] | None
+
+    @staticmethod
+    def make(photo: PhotoFeatures, level: int) -> "FeatureTable":
+        padded = F.pad(photo.maps[level], (1, 1, 1, 1))
+        height, width = photo.maps[level].shape[1:]
+        return FeatureTable(padded.flatten(1).mT.contiguous(), (height, width), photo.mask)
+
+    def sample(
+        self, pixels: Float[Tensor, "k h w 2"], valid: Bool[Tensor, "k h w"], camera: Camera | ProjectionTable
+    ) -> tuple[Float[Tensor, "point c"], Float[Tensor, "k h w"]]:
+        """Interpolate features at pixels of the photograph, and return 1 where there are any."""
+        with torch.no_grad():
+            corners, weights, visible = self._find_corners(pixels, valid, camera)
+        # Many times faster than `grid_sample`, which gathers each channel by itself.
+        found = F.embedding_bag(corners, self.rows, per_sample_weights=weights, mode="sum")
+        return found, visible
+
+    def _find_corners(
+        self, pixels: Float[Tensor, "k h w 2"], valid: Bool[Tensor, "k h w"], camera: Camera | ProjectionTable
+    ) -> tuple[Int[Tensor, "point 4"], Float[Tensor, "point 4"], Float[Tensor, "k h w"]]:
+        """Rows around each pixel and their bilinear weights, all 0 where there is nothing to see."""
+        height, width = self.size
+        # The ratio is exact where the source's pixels are padded: features cover whole multiples of the level.
+        x = pixels[..., 0].nan_to_num(-1.0) * (width / camera.width)
+        y = pixels[..., 1].nan_to_num(-1.0) * (height / camera.height)
+        valid = valid & (x > 0) & (x < width) & (y > 0) & (y < height)
+        if self.mask is not None:
+            step = self.mask.shape[0] / height
+            column, row = (x * step).long(), (y * step).long()
+            column, row = column.clamp(0, self.mask.shape[1] - 1), row.clamp(0, self.mask.shape[0] - 1)
+            valid &= self.mask[row, column]
+        x, y = (x + 0.5).clamp(0, width + 0.999), (y + 0.5).clamp(0, height + 0.999)
+        left, top = x.floor(), y.floor()
+        x, y, visible = x - left, y - top, valid.to(x)
+        first = (top * (width + 2) + left).int()
+        corners = torch.stack([first, first + 1, first + width + 2, first + width + 3], -1)
+        upper, lower = (1 - y) * visible, y * visible
+        weights = torch.stack([(1 - x) * upper, x * upper, (1 - x) * lower, x * lower], -1)
+        return corners.flatten(0, -2), weights.flatten(0, -2), visible
 
 
 def _average_near_peak(
@@ -311,12 +377,12 @@ class SourceWeight(nn.Module):
             nn.Conv2d(4, 8, 3, padding=1), nn.ReLU(inplace=True), nn.Conv2d(8, 1, 3, padding=1)
         )
 
-    def forward(
-        self, similar: Float[Tensor, "g n h w"], visible: Float[Tensor, "1 n h w"]
-    ) -> Float[Tensor, "1 1 h w"]:
-        score = (similar * self.mix[:, None, None, None]).sum(0)
-        signs = [score.amax(0), score.mean(0), score.softmax(0).amax(0), visible[0].mean(0)]
-        return self.body(torch.stack(signs)[None]).float().sigmoid()
+    def forward(self, blocks: Sequence["Similarity"]) -> Float[Tensor, "1 h w"]:
+        mix = self.mix[None].to(blocks[0].similar)
+        score = torch.cat([(mix @ b.similar.flatten(1)).float().view(b.visible.shape) for b in blocks])
+        seen = torch.stack([block.visible.sum(0) for block in blocks]).sum(0) / len(score)
+        signs = [score.amax(0), score.mean(0), score.softmax(0).amax(0), seen]
+        return self.body(torch.stack(signs)[None]).float().sigmoid()[0]
 
 
 class VolumeFilter(nn.Module):

@@ -10,6 +10,7 @@ moves along a smooth curve, and a few exact projections per group of hypotheses 
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -153,10 +154,12 @@ def _measure_pixels_per_radian(rays: Float[Tensor, "h w 3"], usable: Bool[Tensor
     return 1 / max(float(step.quantile(0.05)) if len(step) < 1 << 20 else float(step.median()), 1e-6)
 
 
-SHORT, SHORT_NODES, NODES = 20, 3, 6
-"""Exact projections of a group of up to `SHORT` hypotheses, and of a longer one; a polynomial runs through them."""
-LAST_COEFFICIENTS_PX = {SHORT_NODES: (math.inf, 0.1), NODES: (0.2, 0.04)}
-"""Curves with larger Chebyshev coefficients of the two highest degrees are projected exactly at every hypothesis."""
+NODES = 6
+"""Exact projections per group of hypotheses; a polynomial of degree 5 runs through them. A search next to an estimate
+needs fewer."""
+LAST_COEFFICIENTS_PX = (0.2, 0.04)
+"""Curves with larger Chebyshev coefficients of degree 4 and 5 are projected exactly at every hypothesis; with fewer
+nodes the second bound holds for the last."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -181,9 +184,10 @@ class Trajectories:
         """Project exactly at the given inverse distances."""
         return self.camera.project(self.bearings + inverse[..., None] * self.shift)
 
-    def prepare(self, center: Float[Tensor, "h w"], offsets: Float[Tensor, "k"]) -> "CurveGroup":
-        """Fit the curves over the inverse distances center + offsets."""
-        count = SHORT_NODES if len(offsets) <= SHORT else NODES
+    def prepare(
+        self, center: Float[Tensor, "h w"], offsets: Float[Tensor, "k"], count: int = NODES
+    ) -> "CurveGroup":
+        """Fit the curves over the inverse distances center + offsets to `count` exact projections."""
         if len(offsets) <= count:
             pixels, valid = self.project(center + offsets[:, None, None])
             identity = torch.eye(len(offsets), device=offsets.device)
@@ -207,13 +211,31 @@ class Trajectories:
     ) -> Bool[Tensor, "h w"]:
         """Pixels whose curve bends sharply, crosses the seam of a panorama or the rim of the lens."""
         tail = (last @ pixels.flatten(1)).unflatten(1, pixels.shape[1:]).abs().amax(-1)
-        largest = LAST_COEFFICIENTS_PX[len(pixels)]
-        sharp = (tail[0] > largest[0]) | (tail[1] > largest[1])
+        sharp = tail[1] > LAST_COEFFICIENTS_PX[1]
+        if last.shape[1] == NODES:
+            sharp |= tail[0] > LAST_COEFFICIENTS_PX[0]
         # Curves that stay far outside on one side of the frame are not seen, however they bend.
         size = pixels.new_tensor([self.camera.width, self.camera.height])
         near = ((pixels.amax(0) > -size) & (pixels.amin(0) < 2 * size)).all(-1)
         every = valid.all(0)
         return torch.where(every, sharp & near, valid.any(0))
+
+
+def measure_travel(ways: Sequence[Trajectories], low: float, high: float) -> float:
+    """Return by how many pixels pixels move between two inverse distances: of nearly all, in the source where it is
+    most, were they all as fast as where they are fastest."""
+    longest = 0.0
+    # 64 pieces of each curve, on a grid of about 24 pixels; the 0.9 quantile leaves out steep exceptions.
+    for way in ways:
+        stride = max(1, min(way.bearings.shape[:-1]) // 24)
+        coarse = Trajectories(way.bearings[::stride, ::stride], way.shift, way.camera)
+        inverse = torch.linspace(low, high, 65, device=way.shift.device)[:, None, None]
+        pixels, valid = coarse.project(inverse.expand(-1, *coarse.bearings.shape[:2]))
+        seen = valid & way.camera.contains(pixels)
+        moves = (pixels[1:] - pixels[:-1]).norm(dim=-1)[seen[1:] & seen[:-1]]
+        if len(moves):
+            longest = max(longest, 64 * float(moves.quantile(0.9)))
+    return longest
 
 
 @dataclass(frozen=True, eq=False)

@@ -149,6 +149,38 @@ class Meshes:
 
 
 @dataclass(frozen=True)
+class AnyLens:
+    """Depth from posed photographs through twelve lenses, also mixed, with exact truth: our methods, and yours."""
+
+    out: Path
+    """Folder for rows.jsonl and the tables; what is there is not computed again."""
+    method: Path | None = None
+    """Python file with a function estimate(images, cameras, poses, near, far) that returns ray distances."""
+    depths: Path | None = None
+    """Folder with ray distances SET/0.npy … of the photographs that --export writes."""
+    only: tuple[str, ...] = ()
+    """Methods of ours that are run, by words of their names; all by default."""
+    weights: Path | None = None
+    """Weights of learned stereo, instead of those that come with g-ray."""
+    sets: int | None = None
+    """The first sets only, of 24."""
+    export: Path | None = None
+    """Write photographs, cameras, poses and ranges to this folder, and run nothing."""
+
+    def run(self) -> None:
+        from g_ray_lab.bench import bench_any_lens as bench
+
+        if self.sets is not None:
+            require_positive(sets=self.sets)
+        if self.export is not None:
+            bench.export_any_lens(self.export, self.sets, print_progress)
+            return
+        own = {} if self.method is None else {self.method.stem: bench.load_method(self.method)}
+        methods = {**own, **bench.make_methods(self.weights, self.only)}
+        print(bench.benchmark_any_lens(self.out, methods, self.depths, self.sets, print_progress))
+
+
+@dataclass(frozen=True)
 class Bench:
     """Measure: encodings, ray maps, reconstruction, stereo, verdicts and meshes, and what coordinates are worth."""
 
@@ -157,6 +189,7 @@ class Bench:
         | Annotated[RayMaps, tyro.conf.subcommand("rays")]
         | Annotated[ReconstructionBench, tyro.conf.subcommand("reconstruction")]
         | Annotated[Stereo, tyro.conf.subcommand("stereo")]
+        | Annotated[AnyLens, tyro.conf.subcommand("any-lens")]
         | Annotated[Verdicts, tyro.conf.subcommand("verdicts")]
         | Annotated[Meshes, tyro.conf.subcommand("meshes")]
         | Annotated[RayCoordinates, tyro.conf.subcommand("coordinates")]

@@ -84,7 +84,7 @@ class StereoRoom:
     ) -> "StereoRoom":
         """Draw the room `seed[-1]` of a stream; `lenses` are the kinds that its views may have."""
         random = np.random.default_rng(seed)
-        room = _scatter_solids(make_random_room(int(random.integers(2**62)), SOLIDS), random)
+        room = scatter_solids(make_random_room(int(random.integers(2**62)), SOLIDS), random)
         surfaces = Surfaces.draw(random)
         cameras, poses = _draw_views(room, random, views, side, lenses)
         return StereoRoom(room, surfaces, cameras, poses, seed)
@@ -100,19 +100,20 @@ class StereoRoom:
         gain = random.uniform(0.45, 1.1)
         views = list(zip(self.cameras, self.poses, strict=True))
         images = [
-            _develop(self._render_colors(camera, pose, textures), random, gain) for camera, pose in views
+            _develop(self.render_colors(camera, pose, textures), random, gain) for camera, pose in views
         ]
-        depth = [self._cast(camera, pose)[2] for camera, pose in views]
+        depth = [self.cast(camera, pose)[2] for camera, pose in views]
         return StereoPictures(torch.stack(images), torch.stack(depth))
 
-    def _render_colors(self, camera: Camera, pose: Pose, textures: Tensor) -> Float[Tensor, "3 h w"]:
+    def render_colors(self, camera: Camera, pose: Pose, textures: Tensor) -> Float[Tensor, "3 h w"]:
+        """Render sRGB colors, averaged over SHARPER² rays per pixel."""
         fine = camera.resize(SHARPER * camera.width, SHARPER * camera.height)
-        points, solid, depth = self._cast(fine, pose)
+        points, solid, depth = self.cast(fine, pose)
         colors = self.surfaces.paint(textures, self.room, points, solid, pose.translation)
         visible = colors * (depth > 0).reshape(-1, 1)
         return F.avg_pool2d(visible.mT.reshape(1, 3, fine.height, fine.width), SHARPER)[0]
 
-    def _cast(self, camera: Camera, pose: Pose) -> tuple[Tensor, Tensor, Float[Tensor, "h w"]]:
+    def cast(self, camera: Camera, pose: Pose) -> tuple[Tensor, Tensor, Float[Tensor, "h w"]]:
         """Points, solids and distances of all pixels; the distance is 0 where there is no ray."""
         rays, valid = camera.unproject_grid()
         directions = rays.reshape(-1, 3) @ pose.rotation.mT
@@ -240,7 +241,7 @@ def _draw_noise_texture(random: Random) -> Float[np.ndarray, "row column 3"]:
 # Geometry
 
 
-def _scatter_solids(room: Room, random: Random) -> Room:
+def scatter_solids(room: Room, random: Random) -> Room:
     """Return the room with solids of other sizes, standing, leaning or floating anywhere."""
     half = room.half_size.double()
     center, frames = room.solids.center.double().clone(), room.solids.solid_from_world.double().clone()
@@ -286,8 +287,8 @@ def _draw_views(
         eye = random.uniform(-0.8, 0.8, 3) * half
         look = random.normal(size=3) * (1, 0.5, 1)
         look /= np.linalg.norm(look)
-        pose, camera = _look_at(eye, eye + look, 0.0), _draw_camera(random, first, side)
-        distance = _measure_distances(room, camera, pose)
+        pose, camera = look_at(eye, eye + look, 0.0), _draw_camera(random, first, side)
+        distance = measure_distances(room, camera, pose)
         if distance.min() > MIN_CLEARANCE_M and distance.median() > 0.8:
             break
     middle = float(distance.median())
@@ -302,9 +303,9 @@ def _draw_views(
             step *= middle * np.exp(random.uniform(*np.log(BASELINE))) / np.linalg.norm(step)
             spread = 0.15 if first == "narrow" else 0.3
             target = eye + middle * (look + spread * _get_half_width(camera) * random.normal(size=3))
-            source = _look_at(eye + step, target, random.normal(0, 0.15))
+            source = look_at(eye + step, target, random.normal(0, 0.15))
             inside = (np.abs(eye + step) < 0.95 * half).all()
-            if inside and _measure_distances(room, other, source).min() > 0.15:
+            if inside and measure_distances(room, other, source).min() > 0.15:
                 break
         cameras.append(other)
         poses.append(source)
@@ -316,13 +317,15 @@ def _get_half_width(camera: Camera) -> float:
     return math.tan(math.radians(min(float(camera.fov().horizontal_deg), 90.0)) / 2)
 
 
-def _look_at(eye: np.ndarray, target: np.ndarray, roll: float) -> Pose:
+def look_at(eye: np.ndarray, target: np.ndarray, roll: float) -> Pose:
+    """Return the pose of a camera, turned by `roll` about its axis."""
     level = Pose.look_at(torch.from_numpy(eye), torch.from_numpy(target))
     turned = level.rotation @ _rotate(np.array([0.0, 0.0, roll]))
     return Pose.from_parts(turned, level.translation).to(torch.float32)
 
 
-def _measure_distances(room: Room, camera: Camera, pose: Pose) -> Float[Tensor, "ray"]:
+def measure_distances(room: Room, camera: Camera, pose: Pose) -> Float[Tensor, "ray"]:
+    """Measure the distances that a camera sees, along a few hundred rays."""
     rays, valid = camera.resize(16, 16).unproject_grid()
     return room.cast(pose.translation[None], rays[valid] @ pose.rotation.mT)[0]
 

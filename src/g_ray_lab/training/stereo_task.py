@@ -60,7 +60,9 @@ class StereoTask(Task):
     def _list_held_out(self, model: nn.Module) -> list[StereoSet]:
         from g_ray_lab.training.learner import move_to_device
 
-        return move_to_device(self.data.make_held_out().sets, next(model.parameters()).device)
+        device = next(model.parameters()).device
+        with torch.autocast(device.type, enabled=False):  # rooms are rendered in full precision
+            return move_to_device(self.data.make_held_out().sets, device)
 
 
 def _run(model: nn.Module, sets: list[StereoSet]) -> SweepEstimate:

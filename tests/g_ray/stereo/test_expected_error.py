@@ -7,7 +7,7 @@ import torch
 
 from g_ray.geometry.pose import Pose
 from g_ray.stereo import DepthMap, StereoOptions, Uncertainty, check_consistency, choose_sources
-from g_ray.stereo.expected_error import SourceErrors, measure_pixel_angles, predict_match_px
+from g_ray.stereo.expected_error import SourceErrors, combine_errors, measure_pixel_angles, predict_match_px
 from g_ray.stereo.warp import Trajectories
 
 from .stereo_scenes import make_lens, make_plane, make_scene
@@ -118,3 +118,18 @@ def test_views_with_noisy_features_are_poor_sources():
     for noisy in (1, 2):
         noise = [0.1 if i != noisy else 0.4 for i in range(3)]
         assert choose_sources(views, None, options, Uncertainty(noise))[0][0] == 3 - noisy
+
+
+def test_a_learned_depth_is_expected_to_be_off_by_what_its_network_claims_at_most():
+    """At even odds of an error below 3 % its median is 3 %, where the parallax alone would allow more, and where poses
+    are uncertain their part stays."""
+    confidence = torch.full((2, 3), 0.5)
+    used = [torch.ones(2, 3, dtype=torch.bool)]
+    weak, strong = (SourceErrors(torch.full((2, 3), error), None) for error in (0.1, 0.001))
+    learned, classical = (combine_errors([weak], used, confidence, learned) for learned in (True, False))
+    torch.testing.assert_close(learned, torch.full((2, 3), 0.03))
+    assert bool((classical > 0.1).all())
+    same = [combine_errors([strong], used, confidence, learned) for learned in (True, False)]
+    torch.testing.assert_close(*same)
+    moved = SourceErrors(weak.matching, torch.full((2, 3, 5), 0.2))
+    assert bool((combine_errors([moved], used, confidence, True) > 0.13).all())

@@ -45,7 +45,7 @@ def test_knows_rays_and_no_lens(network):
     inside = views[0].camera.unproject_grid()[1]
     change = ((model.inverse - table.inverse).abs() / model.inverse)[inside]
     # The table is interpolated, and random weights leave the choice between hypotheses to the last digits.
-    assert float(change.quantile(0.8)) < 0.01
+    assert float(change.median()) < 0.005
 
 
 def test_order_of_sources_does_not_matter(network):
