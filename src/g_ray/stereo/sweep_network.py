@@ -188,7 +188,7 @@ class SweepNetwork(nn.Module):
 
 
 @dataclass(frozen=True, eq=False)
-class Similarity:
+class SourceMatch:
     """Similarities of a reference to a source by groups of channels, for a block of hypotheses."""
 
     similar: Float[Tensor, "g k h w"]
@@ -201,7 +201,7 @@ def _compare_source(
     level: int,
     ways: Trajectories,
     inverse: Float[Tensor, "n _ _"],
-) -> list[Similarity]:
+) -> list[SourceMatch]:
     """Similarity to one source, in blocks of hypotheses that stay in the cache."""
     table, channels = FeatureTable.make(photo, level), len(reference)
     # Means over groups of channels as a product, which is faster than a sum over so few.
@@ -211,12 +211,12 @@ def _compare_source(
     for pixels, valid in _follow(ways, inverse, max(1, ELEMENTS_AT_ONCE // reference.numel())):
         warped, visible = table.sample(pixels, valid, ways.camera)
         products = (warped.unflatten(0, (-1, len(rows))) * rows).flatten(0, 1)
-        blocks.append(Similarity((groups @ products.mT).unflatten(1, visible.shape), visible))
+        blocks.append(SourceMatch((groups @ products.mT).unflatten(1, visible.shape), visible))
     return blocks
 
 
 def _average_sources(
-    blocks: Sequence[Similarity], shares: Sequence[Float[Tensor, "1 h w"]]
+    blocks: Sequence[SourceMatch], shares: Sequence[Float[Tensor, "1 h w"]]
 ) -> tuple[Float[Tensor, "k h w c"], Float[Tensor, "h w"]]:
     """Average the similarities to all sources, with their weight as a further channel; and the largest weight."""
     weights = [share * block.visible + TINY for block, share in zip(blocks, shares, strict=True)]
@@ -377,7 +377,7 @@ class SourceWeight(nn.Module):
             nn.Conv2d(4, 8, 3, padding=1), nn.ReLU(inplace=True), nn.Conv2d(8, 1, 3, padding=1)
         )
 
-    def forward(self, blocks: Sequence["Similarity"]) -> Float[Tensor, "1 h w"]:
+    def forward(self, blocks: Sequence["SourceMatch"]) -> Float[Tensor, "1 h w"]:
         mix = self.mix[None].to(blocks[0].similar)
         score = torch.cat([(mix @ b.similar.flatten(1)).float().view(b.visible.shape) for b in blocks])
         seen = torch.stack([block.visible.sum(0) for block in blocks]).sum(0) / len(score)
