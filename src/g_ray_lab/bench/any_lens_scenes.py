@@ -35,7 +35,7 @@ from g_ray.formats.cameras_json import write_cameras
 from g_ray.geometry.pose import Pose
 from g_ray.media.view import View
 from g_ray.runtime.files import write_json
-from g_ray_lab.textured.stereo_rooms import (
+from g_ray_lab.textured import (
     SOLIDS,
     TEXTURE_PX,
     TEXTURES,

@@ -6,7 +6,16 @@ This is the whole interface: code outside this package imports from here, not fr
 from g_ray_lab.textured.assets import AssetFolders, open_assets
 from g_ray_lab.textured.quake3 import OPENARENA
 from g_ray_lab.textured.scene_sources import LevelSource, RoomSource, is_test_level, list_levels
-from g_ray_lab.textured.stereo_rooms import StereoRoom
+from g_ray_lab.textured.stereo_rooms import (
+    SOLIDS,
+    TEXTURE_PX,
+    TEXTURES,
+    StereoRoom,
+    Surfaces,
+    look_at,
+    measure_distances,
+    scatter_solids,
+)
 from g_ray_lab.textured.stereo_views import StereoBatch, StereoSet, StereoViews
 from g_ray_lab.textured.textured_room import make_textured_room
 from g_ray_lab.textured.walk import LensKind, draw_cameras, draw_walk
@@ -22,6 +31,9 @@ from g_ray_lab.textured.walk_writer import (
 __all__ = [
     "OPENARENA",
     "PARTIAL",
+    "SOLIDS",
+    "TEXTURES",
+    "TEXTURE_PX",
     "AssetFolders",
     "LensKind",
     "LevelSource",
@@ -30,6 +42,7 @@ __all__ = [
     "StereoRoom",
     "StereoSet",
     "StereoViews",
+    "Surfaces",
     "WalkJob",
     "WalkSettings",
     "draw_cameras",
@@ -38,7 +51,10 @@ __all__ = [
     "is_test_level",
     "list_levels",
     "list_walks",
+    "look_at",
     "make_textured_room",
+    "measure_distances",
     "open_assets",
+    "scatter_solids",
     "write_walks",
 ]
