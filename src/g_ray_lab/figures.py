@@ -19,6 +19,7 @@ COLORS = {
     "prope": "#8c6d31",
     "gta": "#1f77b4",
     "gta_gray": "#1f77b4",
+    "gta_gray_alpha10": "#2ca02c",
     "rayrope": "#d62728",
     "rayrope_gray": "#d62728",
 }
