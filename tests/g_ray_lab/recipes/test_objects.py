@@ -31,7 +31,7 @@ def test_sizes():
     recipes = nvs_recipes.objects_tiny("gta"), nvs_recipes.objects_paper("gta")
     assert [recipe.model.head_dim for recipe in recipes] == [144, 144]
     small, large = (recipe.data for recipe in recipes)
-    assert (small.width, small.height, small.batch, small.targets) == (48, 48, 8, "mixed")
+    assert (small.width, small.height, small.batch, small.targets) == (48, 48, 2, "mixed")
     assert (large.width, large.height, large.batch, large.targets) == (256, 256, 4, "mixed")
 
 
