@@ -224,6 +224,29 @@ def build_dinov2(small: bool) -> Subject:
     )
 
 
+def build_timm(small: bool, kind: str) -> Subject:
+    """DINOv3 and EVA-02 as timm has them (both by its class Eva), and its ViT with learned positions."""
+    dim, heads, rows, columns = (64, 4, 6, 8) if small else (384, 6, 28, 32)
+    size = {"img_size": (16 * rows, 16 * columns), "patch_size": 16, "embed_dim": dim}
+    size |= {"depth": 3, "num_heads": heads, "mlp_ratio": 2.0, "num_classes": 0}
+    call = (torch.rand(2, 3, 16 * rows, 16 * columns),), make_cameras(2, 16 * columns, 16 * rows)
+    if kind == "vit":
+        vit = importlib.import_module("timm.models.vision_transformer")
+        return Subject(vit.VisionTransformer(**size), *call, own="none")
+    rope: dict[str, Any] = {"rope_type": "cat", "ref_feat_shape": (16, 16), "qkv_fused": False}
+    rope |= {"swiglu_mlp": True, "scale_mlp": True, "scale_attn_inner": True}
+    if kind == "dinov3":
+        rope = {
+            "rope_type": "dinov3",
+            "rope_temperature": 100.0,
+            "rope_rotate_half": True,
+            "num_reg_tokens": 4,
+        }
+        rope |= {"init_values": 1.0, "use_abs_pos_emb": False}
+    eva = importlib.import_module("timm.models.eva")
+    return Subject(eva.Eva(**size, use_rot_pos_emb=True, **rope), *call)
+
+
 def build_wan(small: bool) -> Subject:
     diffusers = importlib.import_module("diffusers")
     heads, size, rows, columns = (2, 32, 8, 12) if small else (3, 128, 32, 48)
@@ -246,6 +269,9 @@ SUBJECTS: dict[str, Callable[[bool], Subject]] = {
     "LVSM (PRoPE)": partial(build_lvsm, encoding="prope"),
     "DINOv3": build_dinov3,
     "DINOv2": build_dinov2,
+    "DINOv3 of timm": partial(build_timm, kind="dinov3"),
+    "EVA-02 of timm": partial(build_timm, kind="eva"),
+    "ViT of timm": partial(build_timm, kind="vit"),
     "Wan": build_wan,
 }
 

@@ -440,6 +440,40 @@ def make_dinov2(registers: int = 0) -> Example:
     return Example(model, (torch.rand(3, 3, HEIGHT, WIDTH),), make_cameras(3), own="none")
 
 
+EVA = {"rope_type": "cat", "ref_feat_shape": (3, 3), "swiglu_mlp": True, "scale_mlp": True}
+"""As EVA-02: rows and columns stretched to the grid of pretraining, adjacent pairs, normalized attention."""
+DINOV3 = {"rope_type": "dinov3", "rope_temperature": 100.0, "rope_rotate_half": True, "num_reg_tokens": 4}
+
+
+def make_timm_eva(**settings: Any) -> Example:
+    eva = pytest.importorskip("timm.models.eva")
+    size = {
+        "img_size": (HEIGHT, WIDTH),
+        "patch_size": PATCH,
+        "embed_dim": DIM,
+        "depth": 2,
+        "num_heads": HEADS,
+    }
+    model = eva.Eva(**size, num_classes=5, use_rot_pos_emb=True, **settings)
+    return Example(model, (torch.rand(3, 3, HEIGHT, WIDTH),), make_cameras(3))
+
+
+def make_timm_vit() -> Example:
+    vit = pytest.importorskip("timm.models.vision_transformer")
+    size = {
+        "img_size": (HEIGHT, WIDTH),
+        "patch_size": PATCH,
+        "embed_dim": DIM,
+        "depth": 2,
+        "num_heads": HEADS,
+    }
+    model = vit.VisionTransformer(**size, num_classes=5, reg_tokens=2, qk_norm=True)
+    for block in model.blocks:
+        if hasattr(block.attn, "gate"):  # older versions have none; the network's constructor takes none
+            block.attn.gate = nn.Linear(DIM, DIM)
+    return Example(model, (torch.rand(3, 3, HEIGHT, WIDTH),), make_cameras(3), own="none")
+
+
 def make_wan() -> Example:
     diffusers = pytest.importorskip("diffusers")
     model = diffusers.WanTransformer3DModel(
@@ -468,6 +502,17 @@ EXAMPLES: dict[str, Callable[[], Example]] = {
     "dinov3": make_dinov3,
     "dinov2": make_dinov2,
     "dinov2_registers": lambda: make_dinov2(registers=4),
+    "timm_eva": lambda: make_timm_eva(**EVA, scale_attn_inner=True),
+    "timm_dinov3": lambda: make_timm_eva(**DINOV3, qkv_fused=False, use_abs_pos_emb=False),
+    "timm_heads": lambda: make_timm_eva(
+        attn_type="rope",
+        rope_grid_offset=1.0,
+        qkv_fused=False,
+        num_kv_heads=2,
+        qk_norm=True,
+        dynamic_img_size=True,
+    ),
+    "timm_vit": make_timm_vit,
     "wan": make_wan,
 }
 

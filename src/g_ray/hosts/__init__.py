@@ -14,6 +14,7 @@ from g_ray.hosts.dust3r_host import DUSt3RHost
 from g_ray.hosts.host_base import Host
 from g_ray.hosts.lvsm_host import LVSMHost
 from g_ray.hosts.pi3_host import Pi3Host
+from g_ray.hosts.timm_host import TimmHost
 from g_ray.hosts.vggt_host import VGGTHost
 from g_ray.hosts.wan_host import WanHost
 
@@ -26,6 +27,7 @@ HOSTS: dict[str, Host] = {
     "dust3r": DUSt3RHost(),
     "lvsm": LVSMHost(),
     "dino": DINOHost(),
+    "timm": TimmHost(),
     "wan": WanHost(),
 }
 
