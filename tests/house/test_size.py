@@ -26,8 +26,9 @@ from g_ray_lab.miniatures.miniature_room import MiniatureSize
 
 MAX_FILES = {"g_ray": 258, "g_ray_lab": 171}
 MAX_LINES = {"g_ray": 40_700, "g_ray_lab": 34_380}
-"""The library has adapters for eight families of released networks, the last for timm, and parts for others; the tool has
-expected errors, lens checks and grades, learned stereo, groups, rigs, meters from GPS, boards and picked points, a ruler and
+"""The library has adapters for eight families of released networks, the last for timm, and parts for others; the
+tool has expected errors, lens checks and grades, learned stereo, groups, rigs, meters from GPS, boards and
+picked points, a ruler and
 textured meshes. The lab has paper-scale calibrations, dry runs and
 clusters, the benchmarks of verdicts, meshes and stereo through any lenses, and the training of learned stereo. Files
 beyond 400 lines were two each."""
