@@ -32,9 +32,9 @@ textured meshes and second tries of mapping. The lab has paper-scale calibration
 clusters, the benchmarks of verdicts, meshes and stereo through any lenses, and the training of learned stereo. Files
 beyond 400 lines were two each."""
 MAX_SINGLE_IMPORTERS = 61
-MAX_FILES_PASSED = {"attention": 22, "reconstruct": 105, "train": 57, "evaluate": 73, "reproduce": 63}
+MAX_FILES_PASSED = {"attention": 22, "reconstruct": 106, "train": 57, "evaluate": 73, "reproduce": 63}
 """Files of both packages in which a run calls at least one function; the goal is 25 / 85 / 58 / 55 / 60. `reconstruct`
-also checks lenses and poses, expects errors, grades, and makes a
+also checks lenses and poses, chooses between models, expects errors, grades, and makes a
 mesh in eleven files."""
 
 ROOT = Path(__file__).resolve().parents[2]
