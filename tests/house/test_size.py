@@ -24,19 +24,18 @@ from g_ray.geometry.pose import Pose
 from g_ray_lab.miniatures import MINIATURES
 from g_ray_lab.miniatures.miniature_room import MiniatureSize
 
-MAX_FILES = {"g_ray": 258, "g_ray_lab": 171}
-MAX_LINES = {"g_ray": 40_700, "g_ray_lab": 34_380}
-"""The library has adapters for eight families of released networks, the last for timm, and parts for others; the
-tool has expected errors, lens checks and grades, learned stereo, groups, rigs, meters from GPS, boards and
-picked points, a ruler and
-textured meshes. The lab has paper-scale calibrations, dry runs and
-clusters, the benchmarks of verdicts, meshes and stereo through any lenses, and the training of learned stereo. Files
-beyond 400 lines were two each."""
+MAX_FILES = {"g_ray": 259, "g_ray_lab": 171}
+MAX_LINES = {"g_ray": 40_790, "g_ray_lab": 34_380}
+"""The library has adapters for eight families of released networks, the last for timm, and parts for others; the tool
+has expected errors, lens checks and grades, learned stereo, groups, rigs, meters from GPS, boards and picked points, a
+ruler, textured meshes and second tries of mapping. The lab has paper-scale calibrations, dry runs and clusters, the
+benchmarks of verdicts, meshes and stereo through any lenses, and the training of learned stereo. Files beyond 400
+lines were two each."""
 MAX_SINGLE_IMPORTERS = 61
-MAX_FILES_PASSED = {"attention": 22, "reconstruct": 106, "train": 57, "evaluate": 73, "reproduce": 63}
+MAX_FILES_PASSED = {"attention": 22, "reconstruct": 107, "train": 57, "evaluate": 73, "reproduce": 63}
 """Files of both packages in which a run calls at least one function; the goal is 25 / 85 / 58 / 55 / 60. `reconstruct`
-also checks lenses and poses, expects errors, grades, measures with
-a ruler and makes a mesh in eleven files."""
+also checks lenses and poses, chooses between models, expects errors, grades, measures with a ruler and makes a mesh in
+eleven files."""
 
 ROOT = Path(__file__).resolve().parents[2]
 SOURCES = sorted(path for package in MAX_FILES for path in (ROOT / "src" / package).rglob("*.py"))

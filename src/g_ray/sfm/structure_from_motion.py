@@ -27,9 +27,9 @@ from g_ray.sfm.mapping import (
     convert_model,
     drop_outliers,
     make_track_scene,
-    map_views,
     triangulate_with_poses,
 )
+from g_ray.sfm.model_choice import choose_models
 from g_ray.sfm.pairs import Pair, choose_further_pairs, choose_pairs
 from g_ray.sfm.refinement import (
     Refinement,
@@ -41,7 +41,7 @@ from g_ray.sfm.refinement import (
     refine,
 )
 from g_ray.sfm.rig import Rig
-from g_ray.sfm.sfm_options import MAX_ERROR_PX, SMALL_SET, WORKING_SIZE, SfMOptions
+from g_ray.sfm.sfm_options import MAX_ERROR_PX, WORKING_SIZE, SfMOptions
 from g_ray.sfm.sparse_scene import PoseAgreement, SparseScene, Tracks
 from g_ray.sfm.workspace import (
     Report,
@@ -59,8 +59,6 @@ from g_ray.sfm.workspace import (
 
 GOOD_AGREEMENT = 0.7
 """Poses that explain a smaller share of the matches are noted."""
-GOOD_MATCHES, FURTHER_STARTS = 0.9, 4
-"""Models that explain less than this share of the matches are mapped again, from up to this many other first pairs."""
 MIN_MATCHES_PER_VIEW = 30
 """Fewer matches do not refute given poses: where views hardly overlap, most of them may be wrong."""
 GuessPoses = Callable[[], Sequence[Pose]]
@@ -149,7 +147,7 @@ def _map_scene(
     geometries = read_two_view_geometries(space)
     try:
         check_matches(space, geometries)
-        models = _map_consistently(space, geometries, report)
+        models, second_try = choose_models(space, geometries, report)
         if not models:
             raise NothingMatches(_describe_failure(space, geometries))
     except NothingMatches as error:
@@ -158,7 +156,7 @@ def _map_scene(
         # Without registered views there is no world to align the guesses with: they become the poses of all views.
         empty = make_empty_scene(views, [None] * len(views), (*notes, str(error)))
         return start_from_guesses(space, geometries, empty, guess_poses())
-    scene = replace(convert_model(space, models[0]), rig=space.rig, notes=tuple(notes))
+    scene = replace(convert_model(space, models[0]), rig=space.rig, notes=(*notes, *second_try))
     # Lenses that COLMAP lacks were given to it as panoramas, whose pixels weigh errors differently.
     if not all(lens.is_native for lens in space.lenses):
         scene = _polish(space, scene)
@@ -301,33 +299,6 @@ def make_lenses(pycolmap: Any, views: Sequence[View], options: SfMOptions) -> li
     cameras = {id(view.camera): view.camera for view in views}
     made = {key: make_colmap_lens(pycolmap, camera, WORKING_SIZE) for key, camera in cameras.items()}
     return [made[id(view.camera)] for view in views]
-
-
-def _map_consistently(space: Workspace, geometries: Mapping[Pair, Any], report: Report) -> list[Any]:
-    """Map the views, again from other first pairs where the model contradicts the matches.
-
-    Two relative poses may explain a pair equally well, if its scene is flat or a lens is narrow. A model that starts
-    from the wrong one can contain all views, but it explains fewer of the verified matches.
-    """
-    models = map_views(space, report)
-    if not models or len(space.views) > SMALL_SET:
-        return models
-    best = _rate_model(space, geometries, models[0])
-    starts = sorted(geometries, key=lambda pair: -len(geometries[pair].inlier_matches))[:FURTHER_STARTS]
-    for first in starts if best[1] < GOOD_MATCHES else ():
-        others = map_views(space, report, first)
-        rating = _rate_model(space, geometries, others[0]) if others else (0, 0.0)
-        if rating > best:
-            models, best = others, rating
-        if best[1] >= GOOD_MATCHES:
-            break
-    return models
-
-
-def _rate_model(space: Workspace, geometries: Mapping[Pair, Any], model: Any) -> tuple[int, float]:
-    """Return the number of registered views, and the share of the matches among them that the model explains."""
-    scene = convert_model(space, model)
-    return len(scene.registered), measure_agreement(space, geometries, scene.poses).share
 
 
 def _polish(space: Workspace, scene: SparseScene) -> SparseScene:

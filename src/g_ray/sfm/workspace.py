@@ -160,11 +160,15 @@ def build_database(space: Workspace) -> None:
     write_json(note, key)
 
 
-def match_pairs(space: Workspace, pairs: Sequence[Pair], report: Report) -> None:
-    """Match features of pairs and verify them with the calibrated lenses; pairs that are done are skipped."""
+def match_pairs(space: Workspace, pairs: Sequence[Pair], report: Report, guided: bool = False) -> None:
+    """Match features of pairs and verify them with the calibrated lenses; pairs that are done are skipped.
+
+    With `guided`, features of verified pairs are matched again along their epipolar curves.
+    """
     pycolmap, options = space.pycolmap, space.options
     matching = pycolmap.FeatureMatchingOptions()
     matching.num_threads = count_threads(options.threads)
+    matching.guided_matching = guided
     matched, _ = read_matched_pairs(space.pycolmap, space.database)
     remaining = [pair for pair in pairs if pair not in matched]
     size = max(MIN_BLOCK, -(-len(remaining) // BLOCKS))

@@ -5,7 +5,7 @@ import torch
 
 from g_ray.geometry.pose import Pose
 from g_ray.geometry.similarity import Similarity
-from g_ray.sfm import Rig, load_scene, reconstruct_cameras, save_scene
+from g_ray.sfm import Rig, load_scene, model_choice, reconstruct_cameras, save_scene
 from g_ray.sfm import structure_from_motion as sfm_reconstruction
 from g_ray.sfm.bundle import exponentiate
 from g_ray.sfm.localization import align_guesses
@@ -69,7 +69,7 @@ def test_guesses_are_adjusted_to_the_matches_that_there_are(room, compare_poses,
     """Where mapping cannot start, noisy guesses do, and matches make them better."""
     images, cameras, truth = room
     noisy = guess(truth, 0.03)
-    monkeypatch.setattr(sfm_reconstruction, "map_views", lambda space, report: [])
+    monkeypatch.setattr(model_choice, "map_views", lambda space, report: [])
     with pytest.raises(ValueError, match="no two photographs can be oriented"):
         reconstruct_cameras(make_views(images, cameras), work_folder=tmp_path)
     scene = reconstruct_cameras(make_views(images, cameras), work_folder=tmp_path, guess_poses=lambda: noisy)

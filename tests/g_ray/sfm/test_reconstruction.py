@@ -1,6 +1,7 @@
 """Structure from motion of rooms photographed through any lens, against exact poses."""
 
 import math
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,16 +14,18 @@ from g_ray.sfm import (
     Rig,
     SfMOptions,
     localize,
+    model_choice,
     reconstruct_cameras,
     refine,
     refine_poses,
     triangulate,
 )
-from g_ray.sfm import structure_from_motion as sfm_reconstruction
 from g_ray.sfm.bundle import exponentiate
 from g_ray.sfm.mapping import map_views
+from g_ray.sfm.model_choice import explains_more
 from g_ray.sfm.refinement import estimate_scale
 from g_ray.sfm.structure_from_motion import UNKNOWN_SCALE
+from g_ray.sfm.workspace import match_pairs
 
 from .sfm_views import make_views
 
@@ -81,12 +84,58 @@ def test_a_wrong_first_pair_is_noticed_and_replaced(monkeypatch):
         starts.append(first)
         return map_views(space, report, (0, 4) if len(starts) == 1 else first)
 
-    monkeypatch.setattr(sfm_reconstruction, "map_views", map_from_a_wrong_pair)
+    monkeypatch.setattr(model_choice, "map_views", map_from_a_wrong_pair)
     scene = reconstruct_cameras(make_views(images, cameras))
     assert len(starts) > 1 and len(scene.registered) == 5
     centers = scene.stack_poses().translation
     assert float(torch.pdist(centers).min()) > 0.1 * float(torch.pdist(centers).max())
     assert len(scene.points) > 0.9 * len(good.points)
+
+
+def test_guided_matches_place_what_the_first_mapping_leaves_over(
+    photograph_room, compare_poses, monkeypatch, tmp_path
+):
+    """A ray map, which COLMAP lacks, is not matched again; where all are placed at once, nothing is."""
+    images, cameras, truth = photograph_room(("pinhole", "ray_map", "opencv"), 6)
+    guided_pairs, judged = [], []
+
+    def leave_one_over(space, report, first=None):
+        models = map_views(space, report, first)
+        if not guided_pairs:
+            models[0].deregister_frame(models[0].image(6).frame_id)
+        return models
+
+    def match_pairs_again(space, pairs, report, guided):
+        guided_pairs.extend(pairs)
+        return match_pairs(space, pairs, report, guided)
+
+    def judge(space, geometries, first, second):
+        wrong = [*second[:5], second[5] @ Pose.look_at([0.1, 0.0, 0.0], [0.2, 0.0, 1.0]).to(torch.float64)]
+        few = {pair: geometry for pair, geometry in geometries.items() if 5 not in pair or pair == (3, 5)}
+        judged.extend(
+            [
+                explains_more(space, geometries, first, wrong),
+                explains_more(space, few, first, second),
+                explains_more(space, geometries, second, first),
+            ]
+        )
+        return explains_more(space, geometries, first, second)
+
+    monkeypatch.setattr(model_choice, "match_pairs", match_pairs_again)
+    scene = reconstruct_cameras(make_views(images, cameras), work_folder=tmp_path)
+    assert guided_pairs == [] and len(scene.registered) == 6 and scene.notes == ()
+    monkeypatch.setattr(model_choice, "map_views", leave_one_over)
+    monkeypatch.setattr(model_choice, "explains_more", judge)
+    for stored in tmp_path.glob("scene-*"):
+        shutil.rmtree(stored)
+    again = reconstruct_cameras(make_views(images, cameras), work_folder=tmp_path)
+    assert len(guided_pairs) >= 2 and {0, 2, 3, 5}.issuperset(sum(guided_pairs, ()))
+    assert judged == [False, False, False]
+    assert again.registered == tuple(range(6)) and compare_poses(again, truth)[0] < 0.03
+    assert again.notes == ("guided matching, in a second try, placed 1 more of the photographs",)
+    # Mapping repeats exactly: a difference shows that the matches were guided.
+    seen = [int((one.tracks.view == 5).sum()) for one in (scene, again)]
+    assert seen[1] != seen[0]
 
 
 def test_runs_continue_and_repeat(photograph_room, compare_poses, tmp_path):
