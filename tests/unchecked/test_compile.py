@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from small_hosts import list_tensors, make_example
+from small_hosts import EXAMPLES, list_tensors, make_example
 from torch._dynamo.testing import CompileCounterWithBackend
 
 import g_ray
@@ -126,3 +126,14 @@ def test_an_adapted_network_is_compiled_once():
         torch.testing.assert_close(found, wanted, rtol=1e-4, atol=1e-5)
         counts.append(counter.frame_count)
     assert counts == [1, 1]
+
+
+@pytest.mark.parametrize("name", [name for name in EXAMPLES if name != "aggregator"])
+def test_adapted_networks_compile(name):
+    torch._dynamo.reset()
+    example = make_example(name)
+    adapted = g_ray.adapt(example.model, "gray")
+    compiled = torch.compile(adapted, backend="eager")
+    options = {"cameras": example.cameras, **example.kwargs}
+    wanted, found = (list_tensors(run(*example.args, **options)) for run in (adapted, compiled))
+    torch.testing.assert_close(found, wanted, rtol=1e-4, atol=1e-5)
