@@ -33,7 +33,7 @@ from g_ray.geometry.geodesy import Place
 from g_ray.geometry.pose import Pose
 from g_ray.geometry.similarity import Similarity
 from g_ray.media.view import Image, View, store_image
-from g_ray.runtime.files import atomic_path, write_json
+from g_ray.runtime.files import atomic_path, drop_not_finite, write_json
 from g_ray.runtime.out_folder import MARKER, RESULT, UNFINISHED, claim_out, read_mark
 
 if TYPE_CHECKING:
@@ -224,7 +224,7 @@ def finish_reconstruction(reconstruction: Reconstruction) -> None:
     }
     # Once more, in the order of the views and without views that an earlier run has left.
     write_cameras(folder / CAMERAS, cameras)
-    write_json(folder / RESULT, content)
+    write_json(folder / RESULT, drop_not_finite(content))
 
 
 def _read_existing_cameras(folder: Path) -> list[View]:

@@ -1,5 +1,6 @@
 """Grade a reconstruction by the worst of its limits: good, partial or poor."""
 
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -36,7 +37,11 @@ LIMITS = (
         lambda f: f["relative_error"],
         1 / 1000,
         4 / 1000,
-        lambda f: "Features do not agree well with their cameras.",
+        lambda f: (
+            "Features do not agree well with their cameras."
+            if math.isfinite(f["relative_error"])
+            else "No feature is seen from two places: only depth has checked the cameras."
+        ),
     ),
     Limit(
         # Depths of one network agree among themselves, right or wrong: only depth checked with the pictures counts.

@@ -1,6 +1,7 @@
 """Write files atomically, strip machine-specific paths from results, and locate the folder of shared data."""
 
 import json
+import math
 import os
 import tempfile
 from collections.abc import Iterator
@@ -52,6 +53,15 @@ def remove_scratch_files(folder: Path) -> None:
 def write_json(path: Path, value: Any, indent: int | None = 1) -> None:
     """Write `value` as JSON, atomically, with non-ASCII characters kept and a final newline."""
     write_atomically(path, json.dumps(value, indent=indent, ensure_ascii=False) + "\n")
+
+
+def drop_not_finite(value: Any) -> Any:
+    """Replace every NaN and infinity in nested dicts and lists by None: JSON has neither."""
+    if isinstance(value, dict):
+        return {key: drop_not_finite(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [drop_not_finite(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def strip_paths(value: Any) -> Any:

@@ -74,6 +74,11 @@ def _initialize_worker() -> None:
     """One thread each; Ctrl-C is the parent's business; no life after the parent's death."""
     torch.set_num_threads(1)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    end_with_parent()
+
+
+def end_with_parent() -> None:
+    """End this process when the one that started it ends, however that happens: a pool's processes would live on."""
     parent = parent_process()
     assert parent is not None
     threading.Thread(target=lambda: (parent.join(), os._exit(1)), daemon=True).start()

@@ -25,6 +25,7 @@ import torch
 
 from g_ray.runtime.files import strip_paths
 from g_ray.runtime.out_folder import claim_out
+from g_ray.runtime.parallel import end_with_parent
 from g_ray_lab.scoring.scored_runs import (
     BatchScores,
     ScoredRun,
@@ -309,6 +310,7 @@ _device = "cpu"
 
 def _take_device(free_devices: "Queue[str]", threads: int) -> None:
     global _device
+    end_with_parent()
     _device = free_devices.get()
     torch.set_num_threads(threads)
 

@@ -1,5 +1,6 @@
 """Rigs at one instant, with hardly any overlap, and rigs that mapping does not finish with: never a refusal."""
 
+import json
 import math
 import time
 
@@ -71,13 +72,17 @@ def test_one_instant_has_the_poses_of_the_rig(fov_deg, overlap, tmp_path):
     assert (result.quality["share_with_depth"] > 0) == any(bool(view.valid.any()) for view in stored.views)
 
 
-def test_known_poses_without_matches_are_not_refused():
+def test_known_poses_without_matches_are_not_refused(tmp_path):
     views, rig = make_ring(40.0)
     known = KnownGeometry(list(rig.rig_from_cam.values()), metric=True)
     predictor = StereoPredictor(stereo=StereoOptions(long_side=64, near=0.5, far=8.0))
     result = reconstruct_views(SceneInput(views), predictor, known=known)
     assert len(result.views) == 6 and result.quality["share_with_depth"] == 0
     assert result.unit == "metre" and result.quality["grade"] == "poor"
+    assert result.quality["limit"] == "No feature is seen from two places: only depth has checked the cameras."
+    result.save(tmp_path / "out", [view.image for view in views], ExportOptions())
+    text = (tmp_path / "out" / "result.json").read_text()
+    assert json.loads(text, parse_constant=pytest.fail)["quality"]["relative_error"] is None
 
 
 def test_the_distance_range_is_an_option(capsys):

@@ -2,6 +2,9 @@
 
 import json
 import multiprocessing
+import os
+import signal
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -213,6 +216,39 @@ def test_a_killed_process_ends_the_study_in_one_line(tmp_path):
     with pytest.raises(OSError, match="process of a network was killed") as caught:
         run_study(replace(STUDY, methods=endless), tmp_path, 1, Effort(jobs=2), kill_one)
     assert "\n" not in str(caught.value)
+
+
+def lives(process: int) -> bool:
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").is_file(), reason="needs Linux")
+def test_no_process_outlives_a_killed_study(tmp_path):
+    """Processes that went on training would hold the folders that the repeated command needs."""
+    endless = {
+        name: replace(recipe, schedule=Schedule(lr=1e-3, steps=100_000))
+        for name, recipe in STUDY.methods.items()
+    }
+    reading, writing = os.pipe()
+
+    def kill_this_process(state: str) -> None:
+        os.write(writing, json.dumps([child.pid for child in multiprocessing.active_children()]).encode())
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    killed = os.fork()
+    if killed == 0:
+        run_study(replace(STUDY, methods=endless), tmp_path, 1, Effort(jobs=2), kill_this_process)
+    os.waitpid(killed, 0)
+    workers = json.loads(os.read(reading, 4096))
+    assert len(workers) == 2
+    for _ in range(600):
+        if not any(map(lives, workers)):
+            break
+        time.sleep(0.1)
+    assert not any(map(lives, workers))
 
 
 def test_nonsense_is_refused(tmp_path):
