@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 from matplotlib.figure import Figure
+from matplotlib.ticker import LogLocator, NullLocator
 
 from g_ray.viewer.theme import LIGHT, Theme, new_figure, use_theme, write_png
 
@@ -211,6 +212,40 @@ def draw_conditions(result: Mapping[str, Any], theme: Theme) -> Figure:
             axes.set_ylabel(UNITS[metric], fontsize=9)
             axes.set_ylim(bottom=0)
         figure.axes[0].legend(fontsize=7)
+        return figure
+
+
+def draw_training(result: Mapping[str, Any], theme: Theme) -> Figure:
+    """Draw a row of panels per metric, a panel per setting, in it a line per method over the steps of training."""
+    rows = sorted(
+        (row for part in (*result["early"], result) for row in part["rows"]), key=lambda row: row["steps"]
+    )
+    methods, settings = (
+        list(dict.fromkeys(row[key] for row in result["rows"])) for key in ("method", "setting")
+    )
+    metrics = list(rows[0]["metrics"])
+    with use_theme(theme):
+        figure = new_figure(2.6 * len(settings) + 0.6, 1.9 * len(metrics) + 0.6)
+        grid: Any = figure.subplots(len(metrics), len(settings), squeeze=False, sharex=True, sharey="row")
+        for line, metric in zip(grid, metrics, strict=True):
+            for axes, setting in zip(line, settings, strict=True):
+                for method in methods:
+                    own = [row for row in rows if (row["method"], row["setting"]) == (method, setting)]
+                    steps, cells = [row["steps"] for row in own], [row["metrics"][metric] for row in own]
+                    (curve,) = axes.plot(steps, [cell["mean"] for cell in cells], label=method)
+                    low, high = ([cell[end] for cell in cells] for end in ("low", "high"))
+                    axes.fill_between(steps, low, high, color=curve.get_color(), alpha=0.15, linewidth=0)
+            line[0].set_yscale("log")
+            line[0].yaxis.set_major_locator(LogLocator(subs=(1.0, 1.5, 2.0, 3.0, 5.0, 7.0)))
+            line[0].yaxis.set_major_formatter("{x:g}")
+            line[0].yaxis.set_minor_locator(NullLocator())
+            line[0].set_ylabel(UNITS.get(metric, metric), fontsize=8)
+        for axes, setting in zip(grid[0], settings, strict=True):
+            axes.set_title(setting)
+        figure.legend(
+            *grid[0, 0].get_legend_handles_labels(), fontsize=8, ncols=4, loc="outside upper center"
+        )
+        figure.supxlabel("steps of training", fontsize=10.5)
         return figure
 
 
