@@ -40,7 +40,6 @@ def cover(name):
     return cover_with_pinholes(LENSES[name]())
 
 
-
 def distance_in_ball(rays, center=(0.4, -0.3, 0.5), radius=3.0):
     """Distance along unit rays from the origin to a sphere around it: smooth everywhere, and in closed form."""
     center = rays.new_tensor(center)
@@ -151,7 +150,6 @@ def test_crops_are_upright(direction):
 @each_lens
 def test_keypoints_go_to_the_photograph_and_back(name):
     pinholes = cover(name)
-    camera = pinholes.photo
     generator = torch.Generator().manual_seed(1)
     size = torch.tensor([pinholes.crop.width, pinholes.crop.height])
     pixels = torch.rand(300, 2, generator=generator, dtype=torch.float64) * size
