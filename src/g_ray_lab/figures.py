@@ -84,11 +84,7 @@ def draw_curves(
                     if reference
                     else LINES.get(method, "-" if number < CYCLE else "--")
                 )
-                (line,) = axes.plot(
-                    places, [cell["mean"] for cell in cells], linestyle=style, color=color, label=method
-                )
-                low, high = ([cell[end] for cell in cells] for end in ("low", "high"))
-                axes.fill_between(places, low, high, color=line.get_color(), alpha=0.15, linewidth=0)
+                _draw_line(axes, places, cells, linestyle=style, color=color, label=method)
         axes.set_xticks(range(len(settings)), settings)
         axes.set_xlabel(axis)
         axes.set_ylabel(UNITS.get(metric, metric))
@@ -110,14 +106,7 @@ def draw_differences(
             settings = list(dict.fromkeys(row["setting"] for row in rows))
             for pair in dict.fromkeys((row["method"], row["minus"]) for row in rows):
                 cells = [row[metric] for row in rows if (row["method"], row["minus"]) == pair]
-                (line,) = axes.plot(
-                    settings,
-                    [cell["mean"] for cell in cells],
-                    color=COLORS.get(pair[0]),
-                    label=" − ".join(pair),
-                )
-                low, high = ([cell[end] for cell in cells] for end in ("low", "high"))
-                axes.fill_between(settings, low, high, color=line.get_color(), alpha=0.15, linewidth=0)
+                _draw_line(axes, settings, cells, color=COLORS.get(pair[0]), label=" − ".join(pair))
             axes.axhline(0, color=theme.faint, linewidth=0.8)
             axes.set_title(name)
         panels[0].set_ylabel(f"difference in {UNITS.get(metric, metric)}")
@@ -170,6 +159,13 @@ def _draw_method(
         alpha=strength,
         label=method,
     )
+
+
+def _draw_line(axes: Any, places: Sequence[Any], cells: Sequence[Mapping[str, float]], **style: Any) -> None:
+    """Draw a line of means, its interval shaded."""
+    (line,) = axes.plot(places, [cell["mean"] for cell in cells], **style)
+    low, high = ([cell[end] for cell in cells] for end in ("low", "high"))
+    axes.fill_between(places, low, high, color=line.get_color(), alpha=0.15, linewidth=0)
 
 
 def _add_legend(axes: Any) -> None:
@@ -231,10 +227,8 @@ def draw_training(result: Mapping[str, Any], theme: Theme) -> Figure:
             for axes, setting in zip(line, settings, strict=True):
                 for method in methods:
                     own = [row for row in rows if (row["method"], row["setting"]) == (method, setting)]
-                    steps, cells = [row["steps"] for row in own], [row["metrics"][metric] for row in own]
-                    (curve,) = axes.plot(steps, [cell["mean"] for cell in cells], label=method)
-                    low, high = ([cell[end] for cell in cells] for end in ("low", "high"))
-                    axes.fill_between(steps, low, high, color=curve.get_color(), alpha=0.15, linewidth=0)
+                    cells = [row["metrics"][metric] for row in own]
+                    _draw_line(axes, [row["steps"] for row in own], cells, label=method)
             line[0].set_yscale("log")
             line[0].yaxis.set_major_locator(LogLocator(subs=(1.0, 1.5, 2.0, 3.0, 5.0, 7.0)))
             line[0].yaxis.set_major_formatter("{x:g}")
