@@ -18,7 +18,7 @@ TYPECHECK = os.environ.get("G_RAY_TYPECHECK", "1") != "0"
 if TYPECHECK:
     from jaxtyping import install_import_hook
 
-    install_import_hook(["g_ray", "g_ray_lab"], "beartype.beartype")
+    install_import_hook(["g_ray", "g_ray_lab"], "shape_checks.check_when_called")
 
 # What users meet: torch.compile, and our own one-line errors instead of beartype's. Run with G_RAY_TYPECHECK=0.
 collect_ignore = ["unchecked"] if TYPECHECK else []

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 from matplotlib.figure import Figure
+from matplotlib.ticker import LogLocator, NullLocator
 
 from g_ray.viewer.theme import LIGHT, Theme, new_figure, use_theme, write_png
 
@@ -83,11 +84,7 @@ def draw_curves(
                     if reference
                     else LINES.get(method, "-" if number < CYCLE else "--")
                 )
-                (line,) = axes.plot(
-                    places, [cell["mean"] for cell in cells], linestyle=style, color=color, label=method
-                )
-                low, high = ([cell[end] for cell in cells] for end in ("low", "high"))
-                axes.fill_between(places, low, high, color=line.get_color(), alpha=0.15, linewidth=0)
+                _draw_line(axes, places, cells, linestyle=style, color=color, label=method)
         axes.set_xticks(range(len(settings)), settings)
         axes.set_xlabel(axis)
         axes.set_ylabel(UNITS.get(metric, metric))
@@ -109,14 +106,7 @@ def draw_differences(
             settings = list(dict.fromkeys(row["setting"] for row in rows))
             for pair in dict.fromkeys((row["method"], row["minus"]) for row in rows):
                 cells = [row[metric] for row in rows if (row["method"], row["minus"]) == pair]
-                (line,) = axes.plot(
-                    settings,
-                    [cell["mean"] for cell in cells],
-                    color=COLORS.get(pair[0]),
-                    label=" − ".join(pair),
-                )
-                low, high = ([cell[end] for cell in cells] for end in ("low", "high"))
-                axes.fill_between(settings, low, high, color=line.get_color(), alpha=0.15, linewidth=0)
+                _draw_line(axes, settings, cells, color=COLORS.get(pair[0]), label=" − ".join(pair))
             axes.axhline(0, color=theme.faint, linewidth=0.8)
             axes.set_title(name)
         panels[0].set_ylabel(f"difference in {UNITS.get(metric, metric)}")
@@ -171,6 +161,13 @@ def _draw_method(
     )
 
 
+def _draw_line(axes: Any, places: Sequence[Any], cells: Sequence[Mapping[str, float]], **style: Any) -> None:
+    """Draw a line of means, its interval shaded."""
+    (line,) = axes.plot(places, [cell["mean"] for cell in cells], **style)
+    low, high = ([cell[end] for cell in cells] for end in ("low", "high"))
+    axes.fill_between(places, low, high, color=line.get_color(), alpha=0.15, linewidth=0)
+
+
 def _add_legend(axes: Any) -> None:
     """Put the legend above the axes, where it hides no value."""
     axes.legend(fontsize=8, ncols=4, loc="lower left", bbox_to_anchor=(0, 1.01), borderaxespad=0)
@@ -211,6 +208,38 @@ def draw_conditions(result: Mapping[str, Any], theme: Theme) -> Figure:
             axes.set_ylabel(UNITS[metric], fontsize=9)
             axes.set_ylim(bottom=0)
         figure.axes[0].legend(fontsize=7)
+        return figure
+
+
+def draw_training(result: Mapping[str, Any], theme: Theme) -> Figure:
+    """Draw a row of panels per metric, a panel per setting, in it a line per method over the steps of training."""
+    rows = sorted(
+        (row for part in (*result["early"], result) for row in part["rows"]), key=lambda row: row["steps"]
+    )
+    methods, settings = (
+        list(dict.fromkeys(row[key] for row in result["rows"])) for key in ("method", "setting")
+    )
+    metrics = list(rows[0]["metrics"])
+    with use_theme(theme):
+        figure = new_figure(2.6 * len(settings) + 0.6, 1.9 * len(metrics) + 0.6)
+        grid: Any = figure.subplots(len(metrics), len(settings), squeeze=False, sharex=True, sharey="row")
+        for line, metric in zip(grid, metrics, strict=True):
+            for axes, setting in zip(line, settings, strict=True):
+                for method in methods:
+                    own = [row for row in rows if (row["method"], row["setting"]) == (method, setting)]
+                    cells = [row["metrics"][metric] for row in own]
+                    _draw_line(axes, [row["steps"] for row in own], cells, label=method)
+            line[0].set_yscale("log")
+            line[0].yaxis.set_major_locator(LogLocator(subs=(1.0, 1.5, 2.0, 3.0, 5.0, 7.0)))
+            line[0].yaxis.set_major_formatter("{x:g}")
+            line[0].yaxis.set_minor_locator(NullLocator())
+            line[0].set_ylabel(UNITS.get(metric, metric), fontsize=8)
+        for axes, setting in zip(grid[0], settings, strict=True):
+            axes.set_title(setting)
+        figure.legend(
+            *grid[0, 0].get_legend_handles_labels(), fontsize=8, ncols=4, loc="outside upper center"
+        )
+        figure.supxlabel("steps of training", fontsize=10.5)
         return figure
 
 

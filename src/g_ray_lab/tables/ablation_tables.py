@@ -118,10 +118,11 @@ class ReconAblation(TrainedTable):
 
 @dataclass(frozen=True)
 class ReconConverged(TrainedTable):
-    """Four methods trained to the level of g-ray-rooms, and all analyses of these networks in folders of OUT. Small
-    scale only; three CPU hours per network."""
+    """Four methods trained twice as long as recon-ablation, and all analyses of these networks in folders of OUT. Small
+    scale only."""
 
-    seeds: int = 3
+    early: tuple[int, ...] = ()
+    """Steps of training after which networks are scored too, e.g. 500 1000 2000 3000 4000."""
     photos: tuple[Path, ...] = ()
     """Scene folders of photographs with true cameras and depth, for the analysis of estimated calibrations; without
     any it is left out."""
@@ -135,7 +136,7 @@ class ReconConverged(TrainedTable):
             raise ValueError("recon-converged has --scale small only; at paper scale use recon-ablation")
         recipes = {method: converged(method) for method in CONVERGED}
         scorer = RoomsScorer.from_training(build_rooms(recipes["gray"]), TEST_SETS)
-        return Study("recon-converged", self.scale, recipes, scorer, CONVERGED_PAIRS)
+        return Study("recon-converged", self.scale, recipes, scorer, CONVERGED_PAIRS, early=self.early)
 
     def make(self) -> None:
         """Train and score; the process that has written the table goes on with the analyses."""

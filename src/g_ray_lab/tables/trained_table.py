@@ -66,6 +66,8 @@ class TrainedTable(SharedTable):
     def measure(self) -> Measured | None:
         from g_ray.runtime.files import write_atomically
         from g_ray.runtime.progress import ProgressLine
+        from g_ray.viewer.theme import LIGHT, write_png
+        from g_ray_lab.figures import draw_training
         from g_ray_lab.scoring.study import run_study
         from g_ray_lab.scoring.table_writer import describe_limits, format_trained_tables
 
@@ -75,6 +77,7 @@ class TrainedTable(SharedTable):
             return self.report_share(effort.shard) if self.score else print("\ntrained, not scored")
         if "early" in result:
             write_atomically(self.out / "early.md", format_early_tables(result) + "\n")
+            write_png(draw_training(result, LIGHT), self.out / "training.png")
         return Measured(result, describe_limits(result) + format_trained_tables(result))
 
     def draw(self, result: dict[str, Any]) -> None:

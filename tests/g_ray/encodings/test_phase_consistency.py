@@ -1,5 +1,7 @@
 """The paper's claim: the same pair of rays has the same relative phase through every projection."""
 
+from functools import cache
+
 import pytest
 import torch
 from hypothesis import given
@@ -17,6 +19,7 @@ from g_ray.rays.views import Views
 SIZE, PATCH = 512, 16
 
 
+@cache
 def lenses() -> dict:
     fisheye = OpenCVFisheye.make(
         SIZE, SIZE, fx=200.0, fy=201.0, cx=250.0, cy=259.0, k1=0.01, k2=-0.002, dtype=torch.float64

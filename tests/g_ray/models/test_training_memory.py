@@ -8,6 +8,7 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from g_ray.cameras import Pinhole
+from g_ray.encodings import rotation
 from g_ray.models import reconstruction_network as reconstruction
 from g_ray.models.reconstruction_config import RECONSTRUCTION_SIZES
 from g_ray.models.reconstruction_network import ReconstructionModel
@@ -56,6 +57,8 @@ def count_pairs(name, views, config, monkeypatch):
     sets = min(data.batch, data.images_max // views)
     # Pinholes reach every patch: no mask. Asking for the numbers would need numbers.
     monkeypatch.setattr(reconstruction, "_make_key_mask", lambda *_: None)
+    # All tokens at once, as on a GPU: without numbers every stretch that a CPU would take costs as much as all of them.
+    monkeypatch.setattr(rotation, "NUMBERS_AT_ONCE", 2**50)
     cameras = [Pinhole.from_fov(60.0, data.width, data.height) for _ in range(views)]
     with FakeTensorMode(allow_non_fake_inputs=True):
         model = ReconstructionModel(config)

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from g_ray.viewer.theme import LIGHT, draw_contact_sheet, encode_png
-from g_ray_lab.figures import draw_curves
+from g_ray_lab.figures import draw_curves, draw_training
 from g_ray_lab.recipes.nvs_recipes import tiny
 from g_ray_lab.scoring import study as study_jobs
 from g_ray_lab.scoring.nvs_protocols import FovProtocol, WhoZoomsProtocol, make_shapes
@@ -103,6 +103,17 @@ def test_pictures_and_table(finished):
     ):
         assert encode_png(figure).startswith(b"\x89PNG")
     assert "| gta_gray |" in format_methods(result, "psnr")
+
+
+def test_curves_of_training(finished):
+    _, result, _ = finished
+    rows = result["rows"]
+    early = [{**row, "steps": 1, "metrics": rows[-1]["metrics"]} for row in rows]
+    panel = draw_training({"early": [{"steps": 1, "rows": early}], "rows": rows}, LIGHT).axes[0]
+    assert {line.get_label() for line in panel.lines} == {row["method"] for row in rows}
+    first = panel.lines[0]
+    assert list(first.get_xdata()) == [1, rows[0]["steps"]]
+    assert list(first.get_ydata()) == [rows[number]["metrics"]["psnr"]["mean"] for number in (-1, 0)]
 
 
 def test_references_are_scored_once(finished, tmp_path, monkeypatch):
