@@ -79,7 +79,9 @@ def test_known_poses_without_matches_are_not_refused(tmp_path):
     result = reconstruct_views(SceneInput(views), predictor, known=known)
     assert len(result.views) == 6 and result.quality["share_with_depth"] == 0
     assert result.unit == "metre" and result.quality["grade"] == "poor"
-    assert result.quality["limit"] == "No feature is seen from two places: only depth has checked the cameras."
+    assert (
+        result.quality["limit"] == "No feature is seen from two places: only depth has checked the cameras."
+    )
     result.save(tmp_path / "out", [view.image for view in views], ExportOptions())
     text = (tmp_path / "out" / "result.json").read_text()
     assert json.loads(text, parse_constant=pytest.fail)["quality"]["relative_error"] is None
