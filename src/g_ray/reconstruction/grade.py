@@ -7,9 +7,7 @@ from typing import Any, Literal
 
 Grade = Literal["good", "partial", "poor", "unverified"]
 NO_CHECK = "Nothing in the photographs has checked the cameras."
-NO_LIMIT = (
-    "Nearly all photographs are placed, features agree with their cameras, and parallax fixes the depth."
-)
+NO_LIMIT = "Photographs are placed, features agree with their cameras, and parallax fixes the depth."
 
 
 @dataclass(frozen=True)
@@ -57,7 +55,7 @@ LIMITS = (
         0.03,
         0.1,
         lambda f: (
-            f"The parallax is small for this scene: depth is typically off by {f['expected_error']:.0%}."
+            f"The parallax is small for this scene: depth is expected to be off by {f['expected_error']:.0%}."
         ),
     ),
     Limit(

@@ -115,7 +115,7 @@ def _describe_reprojection(figures: dict[str, Any]) -> str:
     figures["relative_error"] = figures["median_error_px"] / figures["long_side_px"]
     return (
         f"Reprojection error {figures['median_error_px']:.2f} px, median of {figures['observations']:,.0f} "
-        f"features (standing still: {figures['standing_still_px']:.0f} px)."
+        f"features ({figures['standing_still_px']:.0f} px if the cameras stood still)."
     )
 
 
@@ -145,7 +145,7 @@ def _describe_depth(prediction: ScenePrediction, figures: dict[str, Any]) -> str
     expected = ""
     if "expected_error" in figures:
         middle, high = figures["expected_error"], figures["expected_error_90"]
-        expected = f", typically off by {middle:.1%} (a tenth of them by more than {high:.1%})"
+        expected = f", expected to be off by {middle:.1%} in the median (a tenth of them by more than {high:.1%})"
     return (
         f"{figures['share_with_depth']:.0%} of the pixels have a depth that another view confirms{expected}."
         + (
@@ -178,7 +178,7 @@ def _describe_lens(figures: dict[str, Any]) -> str:
             f"These photographs cannot tell the focal length: {focal} would fit as well. The calibration is taken as "
             "given."
         )
-    return "The calibration fits; whether photographs are mirrored, they cannot tell."
+    return "The calibration fits the photographs, which do not show whether they are mirrored."
 
 
 def _describe_given_poses(figures: dict[str, Any]) -> str:
@@ -221,8 +221,8 @@ def _measure_relative_rotation(estimated: Sequence[Tensor], known: Sequence[Tens
 def _describe_alignment(figures: dict[str, Any]) -> str:
     return (
         f"Against known poses: positions off by {figures['position_error_of_extent']:.2%} of their extent "
-        f"(standing still: 100 %), rotations between views by {figures['rotation_between_views_deg']:.2f}° "
-        f"(standing still: {figures['rotation_standing_still_deg']:.0f}°)."
+        f"(100 % if the cameras stood still), rotations between views by {figures['rotation_between_views_deg']:.2f}° "
+        f"({figures['rotation_standing_still_deg']:.0f}° if they stood still)."
     )
 
 

@@ -119,7 +119,7 @@ def test_views_that_a_network_placed_are_named_and_do_not_count_as_placed():
 @pytest.mark.parametrize(
     ("lens", "grade", "words"),
     [
-        ({}, "good", "The calibration fits; whether photographs are mirrored, they cannot tell."),
+        ({}, "good", "The calibration fits the photographs, which do not show whether they are mirrored."),
         (
             {"contradicts": True, "better_px": 531.0, "free_px": 0.3},
             "partial",
