@@ -145,7 +145,9 @@ def _describe_depth(prediction: ScenePrediction, figures: dict[str, Any]) -> str
     expected = ""
     if "expected_error" in figures:
         middle, high = figures["expected_error"], figures["expected_error_90"]
-        expected = f", expected to be off by {middle:.1%} in the median (a tenth of them by more than {high:.1%})"
+        expected = (
+            f", expected to be off by {middle:.1%} in the median (a tenth of them by more than {high:.1%})"
+        )
     return (
         f"{figures['share_with_depth']:.0%} of the pixels have a depth that another view confirms{expected}."
         + (

@@ -111,7 +111,9 @@ def test_poses_by_structure_from_motion(capture, tmp_path, capsys):
     assert quality["placed"] == VIEWS
     assert quality["position_error_of_extent"] < 0.1 and quality["rotation_between_views_deg"] < 3
     said = capsys.readouterr().out
-    assert "if the cameras stood still" in said and said.index("result: ") < said.index("photographs are placed")
+    assert "if the cameras stood still" in said and said.index("result: ") < said.index(
+        "photographs are placed"
+    )
 
 
 def test_masks_hide_pixels_everywhere(capture, tmp_path):
