@@ -425,7 +425,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--path", nargs="*", default=[], help="folders of clones to import networks from")
     parser.add_argument("--only", nargs="*", help=f"some of {', '.join(SUBJECTS)}")
-    parser.add_argument("--repeats", type=int, default=7, help="rounds whose shortest counts; 0: errors only")
+    parser.add_argument("--repeats", type=int, default=4, help="rounds whose shortest counts; 0: errors only")
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
     sys.path[:0] = [*options.path, str(TESTS)]
