@@ -45,8 +45,8 @@ def reconstruct_poisson(
         # Around the origin, because files have single precision.
         write_ply(source, points - middle, colors, np.ones(len(points)), normals)
         run_interruptibly(lambda: _run_poisson(source, target, depth))
-        vertices, faces = read_mesh_ply(target)
-    return SurfaceMesh(vertices + middle, faces)
+        vertices, corners = read_mesh_ply(target)
+    return SurfaceMesh(vertices + middle, corners)
 
 
 def _count_cells(points: Float[np.ndarray, "point 3"], side: float) -> int:

@@ -53,7 +53,9 @@ def choose_sources(
             chosen.append([])
             continue
         own = int(torch.searchsorted(near, index))
-        scores = _score_pairs(centers[near], own, positions, visible[near], coarseness[near], resolution[near])
+        scores = _score_pairs(
+            centers[near], own, positions, visible[near], coarseness[near], resolution[near]
+        )
         best = _pick_diverse(scores, centers[near], positions, options.sources)
         chosen.append(near[best].tolist())
     return chosen
