@@ -31,8 +31,8 @@ ANCHOR = 0.15
 """Refinement: score that it costs to leave the aggregated estimate by one step, and four times that by two."""
 BAND = 8
 """Steps tried at full resolution to either side of a half-resolution estimate."""
-SURE, POSSIBLE = 0.3, 0.05
-"""Confidence of the network from which one other view may confirm a depth, and from which two may."""
+LIKELY, POSSIBLE = 0.3, 0.05
+"""Confidence of the network from which a depth needs one other view that agrees, and from which two."""
 NEARBY = ((0, 2), (0, -2), (2, 0), (-2, 0))
 """Offsets of pixels whose estimates a pixel may take over, if its score improves by PROPAGATION_MARGIN."""
 PROPAGATION_MARGIN = 0.02
@@ -156,7 +156,7 @@ def _refine_learned(
     """
     inverse, score = scorer.refine(learned.inverse, step)
     matches = scorer.usable & (score >= options.min_score) & (inverse > 0)
-    valid = matches & (learned.confidence >= SURE)
+    valid = matches & (learned.confidence >= LIKELY)
     candidate = scorer.usable & ~valid & (learned.confidence >= POSSIBLE)
     distance = 1 / torch.where(matches, inverse, learned.inverse).clamp_min(1e-12)
     return DepthMap(
