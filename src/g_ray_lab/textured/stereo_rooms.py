@@ -38,7 +38,7 @@ WEAK, WEAK_CONTRAST = 0.35, (0.02, 0.35)
 """Share of textures with little contrast, and how much of it they keep."""
 LAYERS_M = ((0.5, 4.0), (0.15, 0.8))
 """Width of one repetition of the two layers of texture."""
-BASELINE = (0.03, 0.45)
+BASELINE = (0.03, 0.3)
 """Distance of a source from the first view, in median depths of the latter."""
 LENSES = {"narrow": 0.22, "pinhole": 0.28, "fisheye": 0.4, "panorama": 0.1}
 """Share of scenes by the kind of the first lens."""
