@@ -5,7 +5,7 @@
 FOLDER has 7scenes_redkitchen100, sceaux and slambook2_rgbd. Poses are computed once and kept in the cache. Errors are
 relative, after one scale per scene; *right* is the share of all pixels with known depth that are within 3 %. *unbent*:
 the same after a scale and a constant of inverse depth for each view, fitted to the truth, which removes what errors of
-poses do to a view as a whole; *points* are the triangulated features of the same poses, beside the truth at their pixels.
+poses do to a view as a whole; *points* are the triangulated features of the same poses, compared at their pixels.
 """
 
 import argparse
@@ -192,7 +192,11 @@ def score_points(scene: PosedPhotographs) -> dict[str, float]:
         known.append(distance[row, column][at])
     distance, truth = torch.cat(found), torch.cat(known)
     error = (distance * (truth / distance).median() / truth - 1).abs()
-    return {"error": float(error.mean()), "right": float((error <= RIGHT).float().mean()), "count": len(error)}
+    return {
+        "error": float(error.mean()),
+        "right": float((error <= RIGHT).float().mean()),
+        "count": len(error),
+    }
 
 
 def unbend(found: Tensor, truth: Tensor, kept: Tensor) -> Tensor:
@@ -310,7 +314,13 @@ def main() -> None:
                     uncertainty=scene.uncertainty, network=network if method == "learned" else None,
                 )  # fmt: skip
             seconds = (time.process_time() - start) / len(scene.views)
-            row = {"scene": name, "method": method, "cpu_s": seconds, "points": points, **score(scene, depths)}
+            row = {
+                "scene": name,
+                "method": method,
+                "cpu_s": seconds,
+                "points": points,
+                **score(scene, depths),
+            }
             rows.append(row)
             print(format_row(row), flush=True)
     if settings.json:

@@ -104,7 +104,9 @@ class StereoRoom:
         if random.random() >= open_share:
             return closed
         opened = replace(closed, opening=Opening.draw(random))
-        coarse = [opened.cast(camera.resize(16, 16), pose)[2] for camera, pose in zip(cameras, poses, strict=True)]
+        coarse = [
+            opened.cast(camera.resize(16, 16), pose)[2] for camera, pose in zip(cameras, poses, strict=True)
+        ]
         return opened if all(float(part.isinf().float().mean()) < MOST_SKY for part in coarse) else closed
 
     @property

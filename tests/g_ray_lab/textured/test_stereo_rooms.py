@@ -116,6 +116,8 @@ def test_open_rooms_show_the_sky(textures):
     before, after = closed.render(textures), opened.render(textures)
     sky = after.ray_depth.isinf()
     assert 0.05 < float(sky.float().mean()) < 0.6
-    assert torch.equal(before.ray_depth[~sky], after.ray_depth[~sky]) and bool((before.ray_depth[sky] > 0).all())
+    assert torch.equal(before.ray_depth[~sky], after.ray_depth[~sky]) and bool(
+        (before.ray_depth[sky] > 0).all()
+    )
     pixels = sky[:, None].expand_as(after.images)
     assert float((before.images[pixels].float() - after.images[pixels]).abs().mean()) > 5
