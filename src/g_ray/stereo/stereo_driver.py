@@ -22,7 +22,7 @@ ROUGH_SIDE, ROUGH_POINTS = 128, 500
 MIN_ROUGH_SHARE = 0.02
 """Share of the pixels of a first pass that must agree for its points to count: of noise, some agree by chance."""
 SURE = 0.65
-"""Confidence of the network from which its depth holds if other views agree. Below, views agree on wrong depths, e.g. of
+"""Confidence of the network from which its depth holds if other views agree. Below, views agree on wrong depths, as of
 the sky next to a roof, more often than on those of patches."""
 MIN_KEPT, UNCONFIRMED = 0.3, 0.1
 """Confidence of the network from which a depth that no view confirms is kept as a candidate, and what is left of it."""
