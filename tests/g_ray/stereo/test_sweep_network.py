@@ -95,6 +95,7 @@ def test_what_holds_is_confirmed_and_sure():
     checked = DepthMap(depth * agreed, 0.99 * agreed, agreed, expected_error=0.01 * agreed)
     kept = _keep_unconfirmed(found, checked)
     assert kept.valid.tolist() == [[True, False, False, False]]
+    assert kept.candidates is not None
     assert kept.ray_depth.tolist() == [[2, 0, 0, 0]] and kept.candidates.tolist() == [[0, 2, 2, 0]]
     torch.testing.assert_close(kept.confidence, torch.tensor([[0.99, 0.05, 0.05, 0.0]]))
     torch.testing.assert_close(kept.expected_error, torch.tensor([[0.01, 0.0, 0.0, 0.0]]))
