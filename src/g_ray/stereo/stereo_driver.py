@@ -22,8 +22,7 @@ ROUGH_SIDE, ROUGH_POINTS = 128, 500
 MIN_ROUGH_SHARE = 0.02
 """Share of the pixels of a first pass that must agree for its points to count: of noise, some agree by chance."""
 SURE = 0.65
-"""Confidence of the network from which its depth holds if other views agree. Below, views agree on wrong depths, as of
-the sky next to a roof, more often than on those of patches."""
+"""Confidence of the network from which its depth holds if other views agree; below, more of the sky is filled."""
 MIN_KEPT, UNCONFIRMED = 0.3, 0.1
 """Confidence of the network from which a depth that no view confirms is kept as a candidate, and what is left of it."""
 
@@ -45,8 +44,7 @@ def estimate_depths(
     where the scene lies. `progress` is called with the number of views done. Depth maps in
     `finished`, by the index of their view, are not computed again, and new ones are put there. On a CPU, `at_once`
     views are swept at the same time, on one core each. `uncertainty` of poses and features decides on the errors to
-    expect; without it poses count as exact. With a `network` its estimate is what is refined and checked; what it is
-    not sure of, or the other views do not confirm, is left as `candidates`.
+    expect; without it poses count as exact. A `network`'s estimates are checked, and what fails is left as `candidates`.
     """
     if len(views) < 2:
         raise ValueError(f"{len(views)} views: stereo needs at least two views of the same scene")
