@@ -44,7 +44,7 @@ def estimate_depths(
     where the scene lies. `progress` is called with the number of views done. Depth maps in
     `finished`, by the index of their view, are not computed again, and new ones are put there. On a CPU, `at_once`
     views are swept at the same time, on one core each. `uncertainty` of poses and features decides on the errors to
-    expect; without it poses count as exact. A `network`'s estimates are checked, and what fails is left as `candidates`.
+    expect; without it poses count as exact. Estimates of a `network` are checked, and the rest become `candidates`.
     """
     if len(views) < 2:
         raise ValueError(f"{len(views)} views: stereo needs at least two views of the same scene")
