@@ -6,7 +6,6 @@ and for generators, whose arguments beartype checks when they run.
 """
 
 import inspect
-import re
 from collections.abc import Callable, Iterator
 from dataclasses import is_dataclass
 from functools import wraps
@@ -38,7 +37,8 @@ def check_when_called(part: Any) -> Any:
         if is_dataclass(part) and "__init__" in part.__dict__:
             part.__init__ = check_when_called(part.__init__)
         return part
-    shapes = [shape for hint in part.__annotations__.values() for shape in find_shapes(hint)]
+    hints = {name: resolve(hint, part) for name, hint in part.__annotations__.items()}
+    shapes = [shape for hint in hints.values() for shape in find_shapes(hint)]
     if any("{" in shape for shape in shapes) or inspect.isgeneratorfunction(part):
         return jaxtyped(part, typechecker=check_types)
     checked: Callable[..., Any] | None = None
@@ -47,7 +47,7 @@ def check_when_called(part: Any) -> Any:
     def check(*arguments: Any, **named: Any) -> Any:
         nonlocal checked
         if checked is None:
-            part.__annotations__ = {name: resolve(hint, part) for name, hint in part.__annotations__.items()}
+            part.__annotations__ = hints
             checked = check_types(part)
         if not shapes:
             return checked(*arguments, **named)
@@ -58,10 +58,8 @@ def check_when_called(part: Any) -> Any:
 
 
 def find_shapes(hint: Any) -> Iterator[str]:
-    """Yield the shapes of all arrays in a type, or a string that names some."""
-    if isinstance(hint, str):
-        yield from re.findall(r"\w+\[.*", hint)
-    elif inspect.isclass(hint) and issubclass(hint, AbstractArray):
+    """Yield the shapes of all arrays in a type."""
+    if inspect.isclass(hint) and issubclass(hint, AbstractArray):
         yield hint.dim_str
     else:
         for inner in get_args(hint):
@@ -69,8 +67,8 @@ def find_shapes(hint: Any) -> Iterator[str]:
 
 
 def resolve(hint: Any, function: Callable[..., Any]) -> Any:
-    """Return the type that a string names; Any where the name is imported for type checkers alone."""
+    """Return the type that a string names; Any for a class that is being made, and what pyright alone imports."""
     try:
         return eval(hint, function.__globals__) if isinstance(hint, str) else hint
-    except NameError:
+    except (NameError, TypeError):
         return Any

@@ -29,7 +29,7 @@ def add(first: Float[Tensor, "n"], second: "Float[Tensor, 'n']") -> tuple[Float[
 @dataclass
 class Box:
     width: int
-    lid: "Missing | None" = None  # noqa: F821
+    lid: "Missing | None" = None
 
 
 @check_when_called
