@@ -193,7 +193,7 @@ class ReconstructionModel(nn.Module):
     def _apply_heads(self, taps: dict[int, Tensor], tokens: Tokens, group: Group, mask: Mask) -> Prediction:
         patches = {index: _select_patches(tap, tokens, group) for index, tap in taps.items()}
         last = patches[max(taps)]
-        # The DPT head reads four depths of the trunk, because edges need fine features; the other heads read the last one.
+        # The DPT head reads four depths of the trunk: edges need fine features. The other heads read the last one.
         local = self.camera_head([patches[tap] for tap in self.config.taps], group.rows, group.columns)
         world = self.world_head(last, group.rows, group.columns)
         keys = None if mask is None else _select_patches(mask[..., None], tokens, group)[..., 0]
