@@ -22,11 +22,12 @@ from g_ray.reconstruction.set_metrics import (
     relative_error,
     score_sets,
 )
+from g_ray.runtime.device import promote_to_float32
 from g_ray_lab.metrics.intervals import summarize_sets
 
 
 def from_points(world_points, camera_points, poses):
-    rays = torch.nn.functional.normalize(camera_points, dim=-1)
+    rays = torch.nn.functional.normalize(promote_to_float32(camera_points), dim=-1)
     return SetGeometry(world_points, camera_points, rays, poses)
 
 
