@@ -41,7 +41,7 @@ def check_when_called(part: Any) -> Any:
     shapes = [shape for hint in hints.values() for shape in find_shapes(hint)]
     if any("{" in shape for shape in shapes) or inspect.isgeneratorfunction(part):
         return jaxtyped(part, typechecker=check_types)
-    checked: Callable[..., Any] | None = None
+    checked: Any = None
 
     @wraps(part)
     def check(*arguments: Any, **named: Any) -> Any:
