@@ -81,7 +81,7 @@ class StereoRoom:
     cameras: Sequence[Camera]
     poses: Sequence[Pose]
     seed: tuple[int, ...]
-    opening: "Opening | None" = None
+    opening: "OpenSky | None" = None
 
     @staticmethod
     def draw(
@@ -103,7 +103,7 @@ class StereoRoom:
         random = np.random.default_rng((*seed, 4))
         if random.random() >= open_share:
             return closed
-        opened = replace(closed, opening=Opening.draw(random))
+        opened = replace(closed, opening=OpenSky.draw(random))
         coarse = [
             opened.cast(camera.resize(16, 16), pose)[2] for camera, pose in zip(cameras, poses, strict=True)
         ]
@@ -150,17 +150,17 @@ class StereoRoom:
 
 
 @dataclass(frozen=True, eq=False)
-class Opening:
+class OpenSky:
     """The faces that a room lacks, and the sky that is seen instead."""
 
     faces: Bool[Tensor, "face"]
     sky: Sky
 
     @staticmethod
-    def draw(random: Random) -> "Opening":
+    def draw(random: Random) -> "OpenSky":
         faces = torch.from_numpy(random.random(FACES) < MISSING_WALLS)
         faces[CEILING], faces[FLOOR] = True, False
-        return Opening(faces, draw_sky(random))
+        return OpenSky(faces, draw_sky(random))
 
     def lacks(self, surface: Int[Tensor, "ray"]) -> Bool[Tensor, "ray"]:
         return (surface < FACES) & self.faces[surface.clamp_max(FACES - 1)]
