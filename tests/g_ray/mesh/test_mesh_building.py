@@ -12,6 +12,7 @@ from PIL import Image
 from g_ray.cameras import OpenCVFisheye, Pinhole
 from g_ray.demo.room import make_random_room
 from g_ray.export.export_options import ExportOptions
+from g_ray.export.mesh_export import estimate_mesh
 from g_ray.geometry.pose import Pose
 from g_ray.media.scene_files import read_mesh_ply, write_mesh_glb, write_mesh_ply
 from g_ray.media.view import View
@@ -92,7 +93,7 @@ def test_surface_is_the_rooms_at_a_held_out_view(built, taken, room):
 
 def test_fused_surface_is_the_rooms(taken, room):
     camera, depths, _, cloud = taken
-    mesh = build_surface(depths, cloud, "tsdf")
+    mesh = build_surface(depths, cloud, MeshSettings("tsdf"))
     error, share = compare_depth(mesh, room, camera, 0.12)
     assert error < 0.006 and share > 0.8
 
@@ -250,6 +251,29 @@ def test_decimation_states_its_error():
     assert decimate(fine, 10**6) is fine
 
 
+def test_a_mesh_is_part_of_the_estimate():
+    """More triangles and texels cost more; no mesh costs nothing."""
+    camera = LENSES["pinhole"].resize(4000, 3000)
+    views = [View(f"{number}", camera, look(0.0), "given", torch.zeros(3, 1, 1)) for number in range(4)]
+
+    def estimate(**options):
+        return estimate_mesh(views, 700_000.0, ExportOptions(**options))
+
+    assert estimate(mesh="none") == estimate_mesh(views, 0.0, ExportOptions()) == (0.0, 0)
+    seconds, memory = estimate()
+    assert 20 < seconds < 60 and 2**30 < memory < 2 * 2**30
+    assert estimate(texture_size=0) < estimate(texture_size=1024) < (seconds, memory)
+    assert estimate(faces=1000, texture_size=0) < estimate(texture_size=0)
+
+
+def test_poisson_is_as_fine_as_the_triangles_asked_for():
+    ball = trimesh.creation.icosphere(subdivisions=6)
+    points, normals = np.array(ball.vertices), np.array(ball.vertex_normals)
+    coarse, fine = (reconstruct_poisson(points, normals, 0.02, faces) for faces in (1000, 10**6))
+    assert 1000 < len(coarse.faces) < len(fine.faces) / 3
+    assert np.abs(np.linalg.norm(coarse.vertices, axis=1) - 1).max() < 0.01
+
+
 def test_unwrapping_fits_the_largest_texture():
     ball = trimesh.creation.icosphere(subdivisions=3)
     mesh = SurfaceMesh(np.array(ball.vertices), np.array(ball.faces))
@@ -260,12 +284,12 @@ def test_unwrapping_fits_the_largest_texture():
 
 def test_refusals_are_one_line():
     with pytest.raises(ValueError, match="50 points are too few") as caught:
-        reconstruct_poisson(np.random.rand(50, 3), np.random.rand(50, 3), 0.1)
+        reconstruct_poisson(np.random.rand(50, 3), np.random.rand(50, 3), 0.1, 1000)
     assert "\n" not in str(caught.value)
     camera = LENSES["pinhole"]
     empty = DepthView(camera, look(0.0), torch.zeros(120, 160), torch.zeros(120, 160, dtype=torch.bool))
     with pytest.raises(ValueError, match="no view has depth"):
-        build_surface([empty], OrientedPoints(np.zeros((0, 3)), np.zeros((0, 3))), "tsdf")
+        build_surface([empty], OrientedPoints(np.zeros((0, 3)), np.zeros((0, 3))), MeshSettings("tsdf"))
     with pytest.raises(ValueError, match="--faces 5"):
         ExportOptions(faces=5)
     with pytest.raises(ValueError, match="--texture-size 7"):
