@@ -2,6 +2,7 @@
 
 Networks have random weights and few layers, with heads and tokens of the released sizes. Give the folders of clones
 whose code is not installed: python benchmarks/adapted_hosts.py --path ../vggt ../Pi3 --out hosts.json
+RayRoPE's repository compiles parts of its attention; TORCHDYNAMO_DISABLE=1 leaves them as they are written.
 """
 
 import argparse
@@ -20,20 +21,23 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from g_ray import OpenCVFisheye, Pinhole, Pose, Views, adapt
-from g_ray.encodings import Prepared, Tokenwise
 from g_ray.hosts import host_base, lvsm_host
 from g_ray.runtime.files import write_json
 from g_ray.runtime.provenance import collect_provenance
 
+TESTS = Path(__file__).resolve().parents[1] / "tests"  # has the operator that writes out every score
+
 
 @dataclass
 class Subject:
-    """A released network, a call, and cameras that fit it; `own` is the encoding that computes what it does."""
+    """A released network, a call, and cameras that fit it; `own` is the encoding that computes what it does, and `rays`
+    the one with ray angles in its place."""
 
     model: nn.Module
     args: tuple[Any, ...]
     cameras: list[Any]
     own: str = "rope"
+    rays: str = "gray"
     kwargs: dict[str, Any] = field(default_factory=dict)
 
 
@@ -169,7 +173,10 @@ def build_mast3r(small: bool) -> Subject:
     return Subject(model, tuple(shown), make_cameras(2, size[1], size[0]))
 
 
-def build_lvsm(small: bool, encoding: str = "gta") -> Subject:
+LVSM_RAYS = {"none": "gray", "gta": "gta_gray", "prope": "gta_gray", "rayrope": "rayrope_gray"}
+
+
+def build_lvsm(small: bool, encoding: str) -> Subject:
     lvsm = importlib.import_module("nvs.lvsm")
     transformer = importlib.import_module("pos_enc.utils.transformer")
     camera = importlib.import_module("pos_enc.utils.functional").Camera
@@ -181,9 +188,12 @@ def build_lvsm(small: bool, encoding: str = "gta") -> Subject:
     encoder = transformer.TransformerEncoderConfig(
         layer=layer, num_layers=3, input_norm=True, output_norm=True
     )
+    official = {"pos_enc": encoding}
+    if encoding == "rayrope":
+        official = {"pos_enc": "d_pj+0_3d", "depth_type": "predict_dsig"}
     config = lvsm.LVSMDecoderOnlyModelConfig(
-        ref_views=2, encoder=encoder, img_shape=(side, side, 3), cam_shape=(side, side, 6), pos_enc=encoding,
-        ray_encoding="camray",
+        ref_views=2, encoder=encoder, img_shape=(side, side, 3), cam_shape=(side, side, 6), ray_encoding="camray",
+        **official,
     )  # fmt: skip
     lenses = [Pinhole.from_fov(fov, side, side) for fov in (60.0, 40.0, 70.0)]
     intrinsics = torch.stack([lens.central_intrinsics() for lens in lenses])
@@ -193,7 +203,8 @@ def build_lvsm(small: bool, encoding: str = "gta") -> Subject:
         for part in (slice(0, 2), slice(2, 3))
     )
     model = lvsm.LVSMDecoderOnlyModel(config)
-    return Subject(model, (torch.rand(1, 2, side, side, 3), context, target), lenses, own=encoding)
+    call = (torch.rand(1, 2, side, side, 3), context, target)
+    return Subject(model, call, lenses, own=encoding, rays=LVSM_RAYS[encoding])
 
 
 def build_dinov3(small: bool) -> Subject:
@@ -265,8 +276,10 @@ SUBJECTS: dict[str, Callable[[bool], Subject]] = {
     "Depth Anything 3": build_da3,
     "DUSt3R": build_dust3r,
     "MASt3R": build_mast3r,
-    "LVSM (GTA)": build_lvsm,
+    "LVSM (ray map)": partial(build_lvsm, encoding="none"),
+    "LVSM (GTA)": partial(build_lvsm, encoding="gta"),
     "LVSM (PRoPE)": partial(build_lvsm, encoding="prope"),
+    "LVSM (RayRoPE)": partial(build_lvsm, encoding="rayrope"),
     "DINOv3": build_dinov3,
     "DINOv2": build_dinov2,
     "DINOv3 of timm": partial(build_timm, kind="dinov3"),
@@ -303,13 +316,6 @@ def compute_error(found: list[Tensor], wanted: list[Tensor]) -> float:
     return max((first - second).abs().max().item() for first, second in pairs) / largest
 
 
-def attend_plainly(q: Tensor, k: Tensor, v: Tensor, position: Prepared, overwrite: bool = False) -> Tensor:
-    """Compute what `attention` must, with every score written out."""
-    assert isinstance(position, Tokenwise)
-    q, k, v = position.query.apply_plain(q), position.key.apply_plain(k), position.value.apply_plain(v)
-    return position.output.apply_plain((q @ k.mT / q.shape[-1] ** 0.5).softmax(-1) @ v)
-
-
 def measure_errors(build: Callable[[bool], Subject]) -> dict[str, float]:
     torch.manual_seed(0)
     subject = build(True)
@@ -320,13 +326,13 @@ def measure_errors(build: Callable[[bool], Subject]) -> dict[str, float]:
     inputs = {"cameras": subject.cameras, "poses": make_poses(len(subject.cameras))}
     wanted = run(subject.model, subject)
     own = run(adapt(subject.model, subject.own), subject, **inputs)
-    gray = adapt(subject.model, "gray")
+    gray = adapt(subject.model, subject.rays)
     fast = run(gray, subject, **inputs)
     modules: tuple[Any, ...] = (host_base, lvsm_host)
     kept = [module.attention for module in modules]
     try:
         for module in modules:
-            module.attention = attend_plainly
+            module.attention = importlib.import_module("naive_attention").naive_attention
         plain = run(gray, subject, **inputs)
     finally:
         for module, function in zip(modules, kept, strict=True):
@@ -347,15 +353,21 @@ VARIANTS: dict[str, dict[str, Any]] = {"gray": {}, "gray_qk": {"rotate_values": 
 
 
 class AttentionClock:
-    """CPU seconds in attention layers; those of an adapted network share the hooks of the original."""
+    """CPU seconds in attention layers; those of an adapted network share the hooks of the original.
+
+    LVSM passes a function to layers that stay as they are: they count, not the encoder that is exchanged around them.
+    """
 
     def __init__(self, subject: Subject, inputs: dict[str, Any]) -> None:
         self.seconds, self.start = 0.0, 0.0
         views = Views(inputs["cameras"], inputs["poses"])
-        bound: Any = adapt(subject.model, "gray").bind(views, subject.args, subject.kwargs)
-        replaced = dict(bound.named_modules())
+        bound: Any = adapt(subject.model, subject.rays).bind(views, subject.args, subject.kwargs)
+        layers = dict(bound.named_modules())
         for path, module in subject.model.named_modules():
-            if path in replaced and type(replaced[path]) is not type(module):
+            kinds = type(module), lvsm_host.FixedAttention
+            if (path in layers and type(layers[path]) not in kinds) or type(
+                module
+            ).__name__ == "MultiheadAttention":
                 module.register_forward_pre_hook(self._begin)
                 module.register_forward_hook(self._end)
 
@@ -377,7 +389,7 @@ def measure_cost(build: Callable[[bool], Subject], repeats: int) -> dict[str, fl
     subject.model.eval()
     inputs = {"cameras": subject.cameras, "poses": make_poses(len(subject.cameras))}
     clock = AttentionClock(subject, inputs)
-    adapted = {name: adapt(subject.model, "gray", **more) for name, more in VARIANTS.items()}
+    adapted = {name: adapt(subject.model, subject.rays, **more) for name, more in VARIANTS.items()}
     parts: dict[str, dict[str, list[float]]] = {
         part: {name: [] for name in ("itself", *adapted)}
         for part in ("prepare", "network", "attention", "training")
@@ -413,10 +425,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--path", nargs="*", default=[], help="folders of clones to import networks from")
     parser.add_argument("--only", nargs="*", help=f"some of {', '.join(SUBJECTS)}")
-    parser.add_argument("--repeats", type=int, default=7, help="rounds whose shortest counts; 0: errors only")
+    parser.add_argument("--repeats", type=int, default=4, help="rounds whose shortest counts; 0: errors only")
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
-    sys.path[:0] = options.path
+    sys.path[:0] = [*options.path, str(TESTS)]
     torch.set_num_threads(1)
     stored = json.loads(options.out.read_text()) if options.out and options.out.exists() else {"rows": {}}
     rows = stored["rows"]  # of networks that are not asked for

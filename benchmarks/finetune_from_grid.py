@@ -6,9 +6,11 @@ A small ViT (three blocks of width 64) sees three views of a room through pinhol
 under every patch, in the camera's frame: where it looks and how far it is. It is trained with grid RoPE, then continues
 with ray angles at several α; all variants see the same batches. α is matched by `match_scale`, so that phases per patch
 are those of the grid, and the place of special tokens by `match_offset`. Scores are medians over patches of test rooms.
+Seeds whose rows are in the file are kept; the others are added.
 """
 
 import argparse
+import json
 import math
 from collections.abc import Iterator
 from dataclasses import replace
@@ -113,59 +115,67 @@ def score(model: PointViT, batches: list[ReconstructionBatch]) -> dict[str, floa
     }
 
 
-def list_rows(seeds: int, pretrain: int) -> Iterator[dict[str, Any]]:
-    recipe = replace(tiny("rope"), data=replace(tiny("rope").data, views=(3, 3)))
-    source = recipe.data.build_source(0, PATCH)
-    batches = [source.make_batch(step) for step in range(BATCHES)]
-    scorer = RoomsScorer.from_training(source, 32)
-    tests = {setting: list(scorer.make_batches(setting)) for setting in SETTINGS}
-    first = batches[0].views.tokens(PATCH)
-    matched = match_scale(first)
-    place = match_offset(first, matched, grid="grid_from_one")
-    twice = match_offset(first, 2 * matched, grid="grid_from_one")
-    print(f"matched α {matched:.2f}, offset {place[0]:.2f} {place[1]:.2f}", flush=True)
-    build = partial(encoding, "gray", HEAD, rotate_values=False)
-    variants = {
-        "grid": GRID,
-        "α = 1": build(),
-        "α matched": build(scale=matched),
-        "α and offset matched": build(scale=matched, offset=place),
-        "α twice, offset matched": build(scale=2 * matched, offset=twice),
-        "α and offset matched, values rotated": build(scale=matched, offset=place, rotate_values=True),
-    }
-    for seed in range(seeds):
+class Study:
+    """Batches, test rooms and the variants that continue from a grid: the same for all seeds."""
+
+    def __init__(self) -> None:
+        recipe = replace(tiny("rope"), data=replace(tiny("rope").data, views=(3, 3)))
+        source = recipe.data.build_source(0, PATCH)
+        self.batches = [source.make_batch(step) for step in range(BATCHES)]
+        scorer = RoomsScorer.from_training(source, 32)
+        self.tests = {setting: list(scorer.make_batches(setting)) for setting in SETTINGS}
+        first = self.batches[0].views.tokens(PATCH)
+        self.matched = match_scale(first)
+        place = match_offset(first, self.matched, grid="grid_from_one")
+        twice = match_offset(first, 2 * self.matched, grid="grid_from_one")
+        print(f"matched α {self.matched:.2f}, offset {place[0]:.2f} {place[1]:.2f}", flush=True)
+        build = partial(encoding, "gray", HEAD, rotate_values=False)
+        alike = {"scale": self.matched, "offset": place}
+        self.variants = {
+            "grid": GRID,
+            "α = 1": build(),
+            "α matched": build(scale=self.matched),
+            "α and offset matched": build(**alike),
+            "α twice, offset matched": build(scale=2 * self.matched, offset=twice),
+            "α and offset matched, values rotated": build(**alike, rotate_values=True),
+        }
+
+    def list_rows(self, seed: int, pretrain: int) -> Iterator[dict[str, Any]]:
+        """Train a network with the grid, continue it with every variant, and score these on the way."""
         torch.manual_seed(seed)
         grid = Run(GRID, None, lr=2e-3)
         order = torch.randint(BATCHES, (pretrain + max(STEPS),)).tolist()
         for index in order[:pretrain]:
-            grid.update(batches[index], pretrain)
-        runs = {name: Run(kind, grid.model.state_dict(), lr=5e-4) for name, kind in variants.items()}
+            grid.update(self.batches[index], pretrain)
+        runs = {name: Run(kind, grid.model.state_dict(), lr=5e-4) for name, kind in self.variants.items()}
         for step in range(max(STEPS) + 1):
             if step in STEPS:
                 for name, run in runs.items():
-                    scores = {setting: score(run.model, tests[setting]) for setting in SETTINGS}
-                    row = {"seed": seed, "variant": name, "steps": step, "matched": matched, "scores": scores}
-                    print(row, flush=True)
-                    yield row
+                    scores = {setting: score(run.model, batches) for setting, batches in self.tests.items()}
+                    row = {"seed": seed, "variant": name, "steps": step, "matched": self.matched}
+                    print(row, scores, flush=True)
+                    yield {**row, "scores": scores}
             if step < max(STEPS):
                 for run in runs.values():
-                    run.update(batches[order[pretrain + step]])
+                    run.update(self.batches[order[pretrain + step]])
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--seeds", type=int, default=2)
+    parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--pretrain", type=int, default=1500)
     parser.add_argument("--json", type=Path, required=True)
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     settings = {"pretrain": arguments.pretrain, "batches": BATCHES, **collect_provenance()}
-    rows = []
-    for row in list_rows(arguments.seeds, arguments.pretrain):
-        rows.append(row)
-        write_json(arguments.json, {"settings": settings, "rows": rows})
+    path = arguments.json
+    rows = json.loads(path.read_text())["rows"] if path.exists() else []
+    study = Study()
+    for seed in sorted(set(range(arguments.seeds)) - {row["seed"] for row in rows}):
+        rows += study.list_rows(seed, arguments.pretrain)
+        write_json(path, {"settings": settings, "rows": rows})
 
 
 if __name__ == "__main__":

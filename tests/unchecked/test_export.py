@@ -3,9 +3,10 @@
 import numpy as np
 import pytest
 import torch
+from small_hosts import list_tensors, make_example
 from torch import Tensor, nn
 
-from g_ray import Pinhole, Pose, Views, attention, encoding
+from g_ray import Pinhole, Pose, Views, adapt, attention, encoding
 from g_ray.encodings import ENCODINGS
 from g_ray.encodings.expected_rotation import PerCamera
 from g_ray.nn.transformer import Block
@@ -58,6 +59,18 @@ def test_compile_without_a_break(name):
 def test_export(name):
     module = FromCameras(name)
     check(torch.export.export(module, make_inputs(0)).module(), module)
+
+
+@pytest.mark.parametrize("name", ["vggt", "pi3x", "da3", "dust3r", "dinov3", "wan"])
+def test_export_of_released_networks(name):
+    """LVSM takes cameras, which are no inputs of a graph; DINOv2 makes a mask while it is traced."""
+    example = make_example(name)
+    adapted = adapt(example.model, "gray")
+    bound = adapted.bind(Views(example.cameras), example.args, example.kwargs)
+    program = torch.export.export(bound, example.args, example.kwargs, strict=False).module()
+    found = list_tensors(program(*example.args, **example.kwargs))
+    wanted = list_tensors(adapted(*example.args, **example.kwargs, cameras=example.cameras))
+    torch.testing.assert_close(found, wanted, rtol=1e-5, atol=5e-6)
 
 
 class BlockFromCameras(nn.Module):

@@ -1,6 +1,6 @@
 """DUSt3R and MASt3R: CroCo's encoder, and two decoders that attend to each other."""
 
-from collections.abc import Callable
+from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
@@ -56,30 +56,30 @@ class DUSt3RHost(Host):
         for name, own, other in zip(("dec_blocks", "dec_blocks2"), inside, across, strict=True):
             changed |= bind_layers(find_layers(model, name, "attn"), JointAttention, own)
             changed |= bind_layers(find_layers(model, name, "cross_attn"), CroCoCrossAttention, other)
-        encode = partial(_encode_pairs, partial(_bind_encoders, model, call), len(shown[0]["img"]))
+        # Every sample is encoded, or every second one of a batch that has every pair in both orders.
+        every = _bind_encoders(model, call, 1)
+        second = every if call.views.batch == 1 else _bind_encoders(model, call, 2)
+        encode = partial(_encode_pairs, {1: every, 2: second}, len(shown[0]["img"]))
         return share_module(replace_modules(model, changed), _encode_image_pairs=encode)
 
 
 def _bind_encoders(model: nn.Module, call: HostCall, step: int) -> list[Any]:
-    """Rebuild the encoder for each side of the pair, for every sample of the batch or every second one."""
+    """Rebuild the encoder for each side of the pair, for every `step`-th sample of the batch."""
     sides = _split_sides(model, _take_samples(call.views, step))
     layers = find_layers(model, "enc_blocks", "attn")
     return [replace_modules(model, bind_layers(layers, JointAttention, call.prepare(side))) for side in sides]
 
 
 def _encode_pairs(
-    bind_encoders: Callable[[int], list[Any]],
+    encoders: Mapping[int, list[Any]],
     batch: int,
     img1: Tensor,
     img2: Tensor,
     true_shape1: Tensor,
     true_shape2: Tensor,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Encode both images, each with its own camera, in place of the network's joint pass.
-
-    Of a batch that has every pair in both orders the network encodes every second one.
-    """
-    first, second = bind_encoders(batch // len(img1))
+    """Encode both images, each with its own camera, in place of the network's joint pass."""
+    first, second = encoders[batch // len(img1)]
     features1, pos1, _ = first._encode_image(img1, true_shape1)
     features2, pos2, _ = second._encode_image(img2, true_shape2)
     return features1, features2, pos1, pos2
