@@ -29,8 +29,8 @@ MIN_PARTNERS, MIN_HELD_OUT = 2, 8
 """Placed views that such a view must match, as a single relative pose is contradicted by nothing; and matches with
 them, held out, that it must have."""
 ADVICE = f"learned features may place the photographs that are left over: {INSTALL}"
-HELD_OUT = 3
-"""One track in so many is held out."""
+HELD_OUT_LEARNED, HELD_OUT_GUIDED = 3, 5
+"""One track in so many is held out: guided matches are so few that mapping fails without a third of them."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -108,22 +108,24 @@ def _match_guided(first: Choice, missing: set[int], folder: Path, report: Report
 
 
 def _try_again(first: Choice, missing: set[int], report: Report) -> Choice:
-    """Return what more matches make of the views, if what it makes of two thirds of them explains the rest as well."""
+    """Return what more matches make of the views, if what is made of a part of them explains the rest as well."""
     folder = first.space.folder / "second-try"
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir()
     if has_learned_matcher():
-        name, pairs = "learned features", choose_pairs(first.space.features, first.space.options)
+        name, one_in = "learned features", HELD_OUT_LEARNED
+        pairs = choose_pairs(first.space.features, first.space.options)
         pairs = [pair for pair in pairs if missing.intersection(pair)]
         space = match_learned(first.space, pairs, folder, report)
     else:
-        name, space = "guided matching", _match_guided(first, missing, folder, report)
+        name, one_in = "guided matching", HELD_OUT_GUIDED
+        space = _match_guided(first, missing, folder, report)
     if space is None:
         return first
     geometries = read_two_view_geometries(space)
     if not geometries:
         return first
-    held_out = choose_held_out(space, geometries)
+    held_out = choose_held_out(space, geometries, one_in)
     before, best = _read_poses(first), first
     for way, map_again in (("", map_views), (", mapped globally", map_globally)):
         with _hide(space, geometries, held_out) as hidden:
@@ -141,8 +143,8 @@ def _try_again(first: Choice, missing: set[int], report: Report) -> Choice:
     return best
 
 
-def choose_held_out(space: Workspace, geometries: Mapping[Pair, Any]) -> dict[Pair, Any]:
-    """Return the verified matches of one track in HELD_OUT, of all its pairs."""
+def choose_held_out(space: Workspace, geometries: Mapping[Pair, Any], one_in: int) -> dict[Pair, Any]:
+    """Return the verified matches of one track in so many, of all its pairs."""
     starts = np.cumsum([0, *(len(features) for features in space.features)])
     edges = {
         pair: np.asarray(geometry.inlier_matches, dtype=np.int64) + starts[list(pair)]
@@ -151,7 +153,7 @@ def choose_held_out(space: Workspace, geometries: Mapping[Pair, Any]) -> dict[Pa
     labels = label_components(int(starts[-1]), np.concatenate(list(edges.values())))
     # Features of a photograph are sorted by their size: consecutive numbers are everywhere in it.
     numbers = np.unique(labels, return_inverse=True)[1].reshape(-1)
-    kept = {pair: numbers[rows[:, 0]] % HELD_OUT == 0 for pair, rows in edges.items()}
+    kept = {pair: numbers[rows[:, 0]] % one_in == 0 for pair, rows in edges.items()}
     return {pair: _select(geometries[pair], keep) for pair, keep in kept.items() if keep.any()}
 
 

@@ -120,7 +120,7 @@ def test_guided_matches_place_what_the_first_mapping_leaves_over(
         hidden, every = (
             sum(len(part.inlier_matches) for part in pairs.values()) for pairs in (held_out, geometries)
         )
-        assert 0.2 < hidden / every < 0.5
+        assert 0.1 < hidden / every < 0.3
         wrong = [*second[:5], second[5] @ Pose.look_at([0.1, 0.0, 0.0], [0.2, 0.0, 1.0]).to(torch.float64)]
         few = {pair: part for pair, part in held_out.items() if 5 not in pair or pair == (3, 5)}
         judged.extend(
