@@ -143,7 +143,8 @@ def _look(mesh: SurfaceMesh, view: View, camera: Camera, image: Float[Tensor, "3
     good = (usable & ~edge).float()
     reach = max(1, round(FEATHER * max(camera.width, camera.height)))
     # Zero padding makes the border of the image an edge too.
-    ramp = torch.nn.functional.avg_pool2d(good[None, None], 2 * reach + 1, 1, reach)[0, 0]
+    rows = torch.nn.functional.avg_pool2d(good[None, None], (2 * reach + 1, 1), 1, (reach, 0))
+    ramp = torch.nn.functional.avg_pool2d(rows, (1, 2 * reach + 1), 1, (0, reach))[0, 0]
     quality = (ramp**2).clamp_min(1e-3) * usable / _measure_pixel_angles(camera)
     return PhotoSight(view, camera, pose, farthest, quality, (255 * image.clamp(0, 1)).round().byte())
 

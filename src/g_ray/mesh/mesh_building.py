@@ -65,7 +65,7 @@ def build_mesh(
 
     ValueError if there is no depth, or too little for a surface.
     """
-    fine = build_surface(depths, cloud, settings.method)
+    fine = build_surface(depths, cloud, settings)
     mesh = decimate(fine, settings.faces)
     error = 0.0 if mesh is fine else measure_change(fine, mesh, depths)
     sights = find_sights(mesh, photos)
@@ -78,15 +78,13 @@ def build_mesh(
     return BuiltMesh(mesh, len(fine.faces), error)
 
 
-def build_surface(
-    depths: Sequence[DepthView], cloud: OrientedPoints, method: Literal["poisson", "tsdf"]
-) -> SurfaceMesh:
-    """Build the surface that depths support, at their resolution."""
+def build_surface(depths: Sequence[DepthView], cloud: OrientedPoints, settings: MeshSettings) -> SurfaceMesh:
+    """Build the surface that depths support, at their resolution or that of the triangles asked for."""
     if not any(bool(view.valid.any()) for view in depths):
         raise ValueError("no view has depth: there is nothing to mesh")
     cell = CELL_PX * measure_pixel_size(depths)
-    if method == "poisson":
-        surface = reconstruct_poisson(cloud.positions, cloud.normals, cell)
+    if settings.method == "poisson":
+        surface = reconstruct_poisson(cloud.positions, cloud.normals, cell, settings.faces)
     else:
         surface = build_fused_mesh(_fuse(depths, cell))
     mesh = trim_unsupported(surface, depths)

@@ -22,9 +22,10 @@ MARGIN = 1.2
 
 
 def reconstruct_poisson(
-    points: Float[np.ndarray, "point 3"], normals: Float[np.ndarray, "point 3"], cell: float
+    points: Float[np.ndarray, "point 3"], normals: Float[np.ndarray, "point 3"], cell: float, faces: int
 ) -> SurfaceMesh:
-    """Reconstruct a closed surface through points whose normals point outwards, with the finest details of size `cell`.
+    """Reconstruct a closed surface through points whose normals point outwards, with the finest details of size `cell`
+    or, if these are more than a mesh of `faces` triangles can show, of twice the size, four times, ….
 
     It also closes what no point is near: trim it afterwards. Points far from all others are left out. ValueError for
     fewer than 100 points.
@@ -35,14 +36,23 @@ def reconstruct_poisson(
         raise ValueError(f"{len(points)} points are too few for a surface: give at least 100")
     middle, extent = (points.min(0) + points.max(0)) / 2, float(np.ptp(points, axis=0).max())
     depth = int(np.clip(math.ceil(math.log2(MARGIN * extent / cell)), MIN_DEPTH, MAX_DEPTH))
+    # A cell of the octree becomes two triangles, or somewhat fewer.
+    while depth > MIN_DEPTH and _count_cells(points, MARGIN * extent / 2 ** (depth - 1)) >= faces:
+        depth -= 1
     with tempfile.TemporaryDirectory(prefix="g-ray-mesh-") as folder:
         source, target = Path(folder) / "points.ply", Path(folder) / "mesh.ply"
         colors: UInt8[np.ndarray, "point 3"] = np.zeros((len(points), 3), np.uint8)
         # Around the origin, because files have single precision.
         write_ply(source, points - middle, colors, np.ones(len(points)), normals)
         run_interruptibly(lambda: _run_poisson(source, target, depth))
-        vertices, faces = read_mesh_ply(target)
-    return SurfaceMesh(vertices + middle, faces)
+        vertices, corners = read_mesh_ply(target)
+    return SurfaceMesh(vertices + middle, corners)
+
+
+def _count_cells(points: Float[np.ndarray, "point 3"], side: float) -> int:
+    """Count the cells of a grid that hold points."""
+    column, row, layer = np.floor((points - points.min(0)) / side).astype(np.int64).T
+    return len(np.unique((column << 40) + (row << 20) + layer))
 
 
 def _find_core(points: np.ndarray) -> np.ndarray:

@@ -95,6 +95,10 @@ class Cost:
     """Bytes of the whole process at its peak."""
     text: str
     """Human-readable form: what is done, and in which steps."""
+    held: int = 0
+    """Bytes of the process while files are written."""
+    fused: float = 0.0
+    """Pixels of the depth maps that are fused into points, from which a mesh is made; 0: none are."""
 
 
 @runtime_checkable

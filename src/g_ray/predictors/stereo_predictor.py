@@ -38,15 +38,19 @@ from g_ray.stereo import (
 from g_ray.stereo.sweep import BAND, MAX_HYPOTHESES
 
 # CPU seconds and bytes, measured on photographs of several sizes (docs: benchmarks).
-SWEEP_SECONDS = 1.1e-7
+SWEEP_SECONDS = 7e-8
 """Per pixel, hypothesis and source."""
+CHECK_SECONDS = 1.7e-6
+"""Of consistency and fusion, per pixel of a depth map."""
+START_SECONDS, PLACE_SECONDS = 2.0, 0.4
+"""To start, and of mapping, lens check and files, per view."""
 NETWORK_SECONDS = 2.5e-6
 """Of the sweep network, per pixel and source."""
-BASE_MEMORY = 700 * 2**20
+BASE_MEMORY = 450 * 2**20
 PHOTO_BYTES = 40
 """Per pixel of the largest photograph: decoded, as floats, and as features."""
-VIEW_BYTES = 40
-"""Per pixel of the depth map of every view: image, depth, confidence, fused points."""
+VIEW_BYTES = 75
+"""Per pixel of the depth map of every view: image, depth, confidence, features, fused points."""
 VOLUME_BYTES = 20
 """Per pixel and hypothesis: the cost volume, its aggregation and a copy."""
 WIDE_PIXEL_DEG = 0.375
@@ -146,7 +150,8 @@ class StereoPredictor:
             )
         size = " to ".join(f"{side}" for side in sorted({min(sides), max(sides)}))
         text = f"{count} views: features, {pairs} pairs, depth at {size} px"
-        return Cost(matching + sweep / at_once, round(memory), text)
+        once = START_SECONDS + PLACE_SECONDS * count + CHECK_SECONDS * sum(pixels)
+        return Cost(matching + sweep / at_once + once, round(memory), text, round(fixed_bytes), sum(pixels))
 
     def _choose_sides(self, scene: SceneInput) -> list[int]:
         """Return the long side at which depth of each view is estimated: longer for wide lenses, as far as memory

@@ -20,6 +20,7 @@ from typing import Any
 import torch
 
 from g_ray.export.export_options import ExportOptions
+from g_ray.export.mesh_export import estimate_mesh
 from g_ray.export.result import GROUPS_FORMAT, Reconstruction, write_views
 from g_ray.export.result_paths import check_view_names
 from g_ray.export.write_files import write_masks
@@ -65,9 +66,10 @@ def run_reconstruction(
     check_result_folder(out)
     check_view_names(out, [view.name for view in scene.views])
     cost = predictor.estimate_cost(scene)
+    mesh_seconds, mesh_bytes = estimate_mesh(scene.views, cost.fused, options)
     report(
-        f"{cost.text}: about {format_estimate(cost.seconds)}, "
-        f"{cost.memory / GIB:.1f} GiB of memory (estimates for the whole run)"
+        f"{cost.text}: about {format_estimate(cost.seconds + mesh_seconds)}, "
+        f"{max(cost.memory, cost.held + mesh_bytes) / GIB:.1f} GiB of memory (estimates for the whole run)"
     )
     for view in scene.views[:PICTURES_KEPT]:
         view.expect_copy(SIDE)

@@ -24,7 +24,7 @@ from g_ray.sfm.sfm_options import SfMOptions
 from g_ray.sfm.sparse_scene import SparseScene
 from g_ray.sfm.workspace import convert_pose
 
-MAX_POINTS, MAX_OBSERVATIONS = 2000, 16_000
+MAX_POINTS, MAX_OBSERVATIONS = 2000, 8000
 """Those with the longest tracks are enough: with all, the check of fifty photographs takes longer than mapping them."""
 MIN_POINTS = 40
 """Fewest points from which lenses can be judged."""
@@ -93,11 +93,13 @@ class _Fit:
         gain = given.errors_px - self.errors_px
         given_px, free_px = float(given.errors_px.mean()), float(self.errors_px.mean())
         certainty = float(gain.mean() / gain.std().clamp_min(1e-9)) * math.sqrt(len(gain))
+        # Photographs by one lens: any of them stands for it.
+        chosen = list({scene.cameras[index].compute_digest(): index for index in scene.registered}.values())
         changes = [
             min(measure_change(scene.cameras[index], lenses[index]) for lenses in self.lenses)
-            for index in scene.registered
+            for index in chosen
         ]
-        most = scene.registered[int(np.argmax(changes))]
+        most = chosen[int(np.argmax(changes))]
         focal = float(scene.cameras[most].params[0])
         off = [math.log(max(float(lenses[most].params[0]), 1e-9) / focal) for lenses in self.lenses]
         better = free_px < CLEAR * given_px and certainty > CERTAIN and max(changes) > MIN_CHANGE

@@ -1,7 +1,8 @@
 """Keep the depths that other views confirm."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -183,6 +184,8 @@ MIN_WEIGHT = 1e-3
 """Smallest weight of a depth in an average, whatever its confidence."""
 MIN_ERROR = 1e-3
 """Smallest expected error that weights of depths tell apart."""
+LIFTED = 32
+"""Views whose points are kept in memory."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -210,9 +213,10 @@ def fuse_points(
     weighted by confidence over the square of their expected error; `min_views` of them, itself included, make a point.
     """
     used = [torch.zeros_like(depth.valid) for depth in depths]
-    clouds = [_lift(view, depth) for view, depth in zip(views, depths, strict=True)]
+    # Neighbors are mostly taken one after another: keeping the points of some views is as fast as keeping all.
+    lift = lru_cache(LIFTED)(lambda index: _lift(views[index], depths[index]))
     parts = [
-        _fuse_view(views, depths, clouds, used, index, neighbors[index], options, min_views)
+        _fuse_view(views, depths, lift, used, index, neighbors[index], options, min_views)
         for index in range(len(views))
     ]
     if not parts:
@@ -232,7 +236,7 @@ def _lift(view: View, depth: DepthMap) -> tuple[Tensor, Tensor]:
 def _fuse_view(
     views: Sequence[View],
     depths: Sequence[DepthMap],
-    clouds: Sequence[tuple[Tensor, Tensor]],
+    lift: Callable[[int], tuple[Tensor, Tensor]],
     used: list[Tensor],
     index: int,
     neighbors: Sequence[int],
@@ -243,14 +247,14 @@ def _fuse_view(
     depth, view = depths[index], views[index]
     start = depth.valid & ~used[index]
     weight = _weigh(depth)[start]
-    points, normals = (part[start] for part in clouds[index])
+    points, normals = (part[start] for part in lift(index))
     sums = [values * weight[:, None] for values in (points, normals, _list_colors(view)[start])]
     count = torch.ones_like(weight, dtype=torch.int64)
     claims = []
     for other in neighbors:
         row, column, agrees = _find_partners(views[other], depths[other], used[other], points, options)
         share = torch.where(agrees, _weigh(depths[other])[row, column], 0.0)[:, None]
-        for total, values in zip(sums, (*clouds[other], _list_colors(views[other])), strict=True):
+        for total, values in zip(sums, (*lift(other), _list_colors(views[other])), strict=True):
             total += values[row, column] * share
         weight, count = weight + share[:, 0], count + agrees
         claims.append((other, row, column, agrees))

@@ -17,14 +17,13 @@ NO_SCORE = -1.0
 
 @dataclass(frozen=True, eq=False)
 class SourceImage:
-    """A gray image to sample from: values times mask, and the mask."""
+    """A gray image to sample from: values times mask, and the mask if there is one."""
 
-    layers: Float[Tensor, "2 h w"]
+    layers: Float[Tensor, "layer h w"]
 
     @staticmethod
     def make(gray: Float[Tensor, "h w"], mask: Bool[Tensor, "h w"] | None) -> "SourceImage":
-        weight = torch.ones_like(gray) if mask is None else mask.to(gray)
-        return SourceImage(torch.stack([gray * weight, weight]))
+        return SourceImage(gray[None] if mask is None else torch.stack([gray * mask, mask.to(gray)]))
 
     def sample(
         self, pixels: Float[Tensor, "n h w 2"], imaged: Bool[Tensor, "n h w"]
@@ -37,6 +36,11 @@ class SourceImage:
         size = pixels.new_tensor([self.layers.shape[-1], self.layers.shape[-2]])
         # grid_sample without align_corners has the same corner origin: −1 and 1 are the edges of the image.
         grid = (pixels * (2 / size) - 1).reshape(1, n * height, width, 2)
+        if len(self.layers) == 1:
+            value = grid_sample(self.layers[None], grid, padding_mode="border", align_corners=False)[0, 0]
+            u, v = grid[0].abs().unflatten(0, (n, height)).unbind(-1)
+            usable = imaged & (u <= 1) & (v <= 1)
+            return value.unflatten(0, (n, height)) * usable, usable
         value, weight = grid_sample(self.layers[None], grid, align_corners=False)[0].unflatten(1, (n, height))
         usable = (weight > 0.5) & imaged
         return value / weight.clamp_min(0.5) * usable, usable
@@ -47,7 +51,8 @@ class Patches:
     """Weighted patches of a reference view, for `correlate`.
 
     Neighbors count by how much they look like the center (bilateral weights): a patch on a silhouette then follows
-    the surface of its center instead of both, and flat areas do not fatten their foreground.
+    the surface of its center instead of both, and flat areas do not fatten their foreground. Every other neighbor of
+    the square counts, as on a chessboard: half the work, and better depth than with all of them.
     """
 
     taps: Sequence[tuple[int, int]]  # offsets of the neighbors, row and column
@@ -66,7 +71,7 @@ class Patches:
     ) -> "Patches":
         reach = options.window // 2
         steps = range(-reach, reach + 1)
-        taps = [(row, column) for row in steps for column in steps]
+        taps = [(row, column) for row in steps for column in steps if (row + column) % 2 == 0]
         usable, weights, values = mask.to(gray), [], []
         for row, column in taps:
             difference = (_shift(image, row, column) - image).abs().mean(0) / options.similar

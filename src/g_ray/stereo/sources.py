@@ -43,11 +43,21 @@ def choose_sources(
     if uncertainty is not None:
         match_px = torch.tensor([predict_match_px(noise) for noise in uncertainty.noise_px])
     coarseness = (match_px / match_px.median()).to(centers)
+    resolution = torch.tensor([_measure_resolution(view) for view in views], device=centers.device)
     chosen = []
     for index in range(len(views)):
         positions, visible = _collect_points(views, points, index, options)
-        scores = _score_pairs(views, centers, index, positions, visible, coarseness)
-        chosen.append(_pick_diverse(scores, centers, positions, options.sources))
+        # Of many views few see the same: only these are scored.
+        near = ((visible & visible[index]).sum(-1) >= MIN_SHARED).nonzero()[:, 0]
+        if not len(near):
+            chosen.append([])
+            continue
+        own = int(torch.searchsorted(near, index))
+        scores = _score_pairs(
+            centers[near], own, positions, visible[near], coarseness[near], resolution[near]
+        )
+        best = _pick_diverse(scores, centers[near], positions, options.sources)
+        chosen.append(near[best].tolist())
     return chosen
 
 
@@ -130,14 +140,15 @@ def _sample_rays(view: View, near: float, far: float) -> Float[Tensor, "point 3"
 
 
 def _score_pairs(
-    views: Sequence[View],
     centers: Float[Tensor, "view 3"],
     index: int,
     positions: Float[Tensor, "point 3"],
     visible: Bool[Tensor, "view point"],
     coarseness: Float[Tensor, "view"],
+    resolution: Float[Tensor, "view"],
 ) -> Float[Tensor, "view"]:
-    """Score all views as sources of one; `coarseness` are their matching errors, relative to a typical view's."""
+    """Score views as sources of one; `coarseness` are their matching errors, relative to a typical view's, and
+    `resolution` is in pixels per radian."""
     distance = (positions - centers[:, None]).norm(dim=-1).clamp_min(1e-12)
     angle_deg = _measure_angles_deg(centers, index, positions)
     low, high = GOOD_ANGLE_DEG
@@ -145,12 +156,10 @@ def _score_pairs(
     # alike.
     precision = angle_deg / low / coarseness[:, None]
     weight = precision.clamp(max=1) ** 2 * torch.exp(-(((angle_deg - high).clamp_min(0) / 15) ** 2))
-    resolution = torch.tensor([_measure_resolution(view) for view in views], device=positions.device)
     size = resolution[:, None] / distance
     ratio = size / size[index]
     weight = weight * torch.minimum(ratio, 1 / ratio) ** 1.5
-    shared = visible & visible[index]
-    score = (weight * shared).sum(-1) * (shared.sum(-1) >= MIN_SHARED)
+    score = (weight * (visible & visible[index])).sum(-1)
     score[index] = 0
     return score
 

@@ -29,16 +29,17 @@ MAX_COST = 0.3
 """Costs are capped here before they are aggregated; occluded pixels then follow their neighbors."""
 ANCHOR = 0.15
 """Refinement: score that it costs to leave the aggregated estimate by one step, and four times that by two."""
-BAND = 8
+BAND = 6
 """Steps tried at full resolution to either side of a half-resolution estimate."""
 SURE, POSSIBLE = 0.3, 0.05
 """Confidence of the network from which one other view may confirm a depth, and from which two may."""
-NEARBY = ((0, 2), (0, -2), (2, 0), (-2, 0))
-"""Offsets of pixels whose estimates a pixel may take over, if its score improves by PROPAGATION_MARGIN."""
-PROPAGATION_MARGIN = 0.02
-FINE_STEPS, FINE_PER_STEP, FINE_WINDOW, FINE_NODES = 3, 3, 5, 3
+PIXEL_COST = 0.02
+"""Gray value that a pixel of distance costs where estimates are enlarged."""
+FINE_STEPS, FINE_PER_STEP, FINE_WINDOW = 3, 3, 5
 """Refinement tries FINE_STEPS steps to either side, FINE_PER_STEP of which make one step of the sweep, and averages
-their scores over a square with sides of FINE_WINDOW pixels; FINE_NODES projections are exact."""
+their scores over a square with sides of FINE_WINDOW pixels."""
+FINE_NODES = 3
+"""Exact projections in a band or a refinement, whose curves are short."""
 SUPPORT_WINDOW, SUPPORT_STEPS = 5, 2
 """Side of the neighborhood, and steps that do not count as another hypothesis."""
 SUPPORT_LOGIT, SCORE_LOGIT, BASE_LOGIT = 30.0, 1.0, -1.0
@@ -134,17 +135,36 @@ def _solve_band(
     scorer: "SweepScorer", first: Estimate, low: float, step: float, options: StereoOptions
 ) -> Estimate:
     """As `_solve`, near an estimate of lower resolution: whole steps from `low`, so that bands of neighbors match."""
-    # Bilinear enlargement invents depths between two surfaces, which propagation replaces.
-    inverse, support = interpolate(
-        torch.stack([first.inverse, first.support])[None], size=tuple(scorer.gray.shape), mode="bilinear"
-    )[0]
-    inverse = scorer.propagate(inverse)
+    inverse = _enlarge(first.inverse, scorer.gray)
     base = ((inverse - low) / step).round().long() - BAND
     start = low + base * step
-    volume = scorer.fill_volume(start, step, 2 * BAND + 1)
+    volume = scorer.fill_volume(start, step, 2 * BAND + 1, FINE_NODES)
     index = _pick_best(aggregate_costs(volume, scorer.gray, options, base))
     # Uniqueness is a matter of the whole range, so that the first estimate's support counts.
+    support = interpolate(first.support[None, None], size=tuple(scorer.gray.shape), mode="bilinear")[0, 0]
     return Estimate(start + index * step, support)
+
+
+def _enlarge(values: Float[Tensor, "h2 w2"], guide: Float[Tensor, "h w"]) -> Float[Tensor, "h w"]:
+    """Give each pixel the value of one of the four coarse pixels around it, the one that looks most like it.
+
+    Interpolating between them would invent depths between two surfaces.
+    """
+    size, shape = values.shape, guide.shape
+    gray = interpolate(guide[None, None], size=tuple(size), mode="area")[0, 0]
+    place = [
+        (torch.arange(n, device=guide.device) + 0.5) * m / n - 0.5 for m, n in zip(size, shape, strict=True)
+    ]
+    best, enlarged = torch.full_like(guide, torch.inf), torch.zeros_like(guide)
+    for down in (0, 1):
+        for right in (0, 1):
+            row, column = place[0].floor() + down, place[1].floor() + right
+            apart = (place[0] - row).abs()[:, None] + (place[1] - column).abs()
+            at = row.clamp(0, size[0] - 1).long()[:, None], column.clamp(0, size[1] - 1).long()
+            cost = (guide - gray[at]).abs() + PIXEL_COST * apart
+            enlarged = torch.where(cost < best, values[at], enlarged)
+            best = torch.minimum(cost, best)
+    return enlarged
 
 
 def _refine_learned(
@@ -197,7 +217,9 @@ class SweepScorer:
         """Count the steps that keep neighboring hypotheses `STEP_PX` apart in nearly all of the source pixels."""
         return math.ceil(measure_travel(self.trajectories, low, high) / STEP_PX) + 1
 
-    def fill_volume(self, start: Float[Tensor, "h w"], step: float, count: int) -> Float[Tensor, "h d w"]:
+    def fill_volume(
+        self, start: Float[Tensor, "h w"], step: float, count: int, nodes: int = NODES
+    ) -> Float[Tensor, "h d w"]:
         """Costs 1 − score of the inverse distances start, start + step, …
 
         They are capped: where a surface is occluded all hypotheses are wrong, even the best, and their order must
@@ -207,7 +229,7 @@ class SweepScorer:
         volume = self.gray.new_empty(height, count, width)
         offsets = torch.arange(count, device=start.device).to(start) * step
         for first in range(0, count, GROUP):
-            for place, scores in self.score(start, offsets[first : first + GROUP]):
+            for place, scores in self.score(start, offsets[first : first + GROUP], nodes):
                 at = first + place
                 volume[:, at : at + len(scores)] = (1 - scores).clamp_max_(MAX_COST).transpose(0, 1)
         return volume
@@ -226,17 +248,6 @@ class SweepScorer:
                 scores.append(self.patches.correlate(warped).masked_fill_(~seen, NO_SCORE))
             yield start, average_best(scores, self.best)
 
-    def propagate(self, inverse: Float[Tensor, "h w"]) -> Float[Tensor, "h w"]:
-        """Give each pixel the estimate of a pixel nearby if that scores better: sharpens silhouettes."""
-        best, score = inverse, self._score_one(inverse)
-        for row, column in NEARBY:
-            # `roll` wraps around the border; a wrong neighbor's depth only wins if it scores better.
-            other = inverse.roll((row, column), (0, 1))
-            value = self._score_one(other)
-            better = value > score + PROPAGATION_MARGIN
-            best, score = torch.where(better, other, best), torch.where(better, value, score)
-        return best
-
     def refine(
         self, inverse: Float[Tensor, "h w"], step: float
     ) -> tuple[Float[Tensor, "h w"], Float[Tensor, "h w"]]:
@@ -254,9 +265,6 @@ class SweepScorer:
         index = held.argmax(0)
         moved = inverse + (index - FINE_STEPS + _fit_parabola(held, index)) * (step / FINE_PER_STEP)
         return moved, scores.gather(0, index[None])[0]
-
-    def _score_one(self, inverse: Float[Tensor, "h w"]) -> Float[Tensor, "h w"]:
-        return next(self.score(inverse, inverse.new_zeros(1)))[1][0]
 
 
 def _measure_gray(view: View) -> Float[Tensor, "h w"]:

@@ -148,7 +148,7 @@ def score_subject(subject: Subject) -> dict[str, Any]:
     mesh = build_mesh(depths, used, orient_points(result.cloud, depths), settings).mesh
     cpu_s = (time.process_time() - start) / len(used)
     true_depths = [_give_truth(depth, view) for depth, view in zip(depths, used, strict=True)]
-    reference = build_surface(true_depths, orient_points(None, true_depths), "poisson")
+    reference = build_surface(true_depths, orient_points(None, true_depths), settings)
     size = float(torch.cat([depth.ray_depth[depth.valid] for depth in true_depths]).median())
     surface = _list_surface(views)
     known_points = np.concatenate([depth.list_points().numpy() for depth in true_depths])

@@ -92,7 +92,7 @@ def test_surface_is_the_rooms_at_a_held_out_view(built, taken, room):
 
 def test_fused_surface_is_the_rooms(taken, room):
     camera, depths, _, cloud = taken
-    mesh = build_surface(depths, cloud, "tsdf")
+    mesh = build_surface(depths, cloud, MeshSettings("tsdf"))
     error, share = compare_depth(mesh, room, camera, 0.12)
     assert error < 0.006 and share > 0.8
 
@@ -250,6 +250,14 @@ def test_decimation_states_its_error():
     assert decimate(fine, 10**6) is fine
 
 
+def test_poisson_is_as_fine_as_the_triangles_asked_for():
+    ball = trimesh.creation.icosphere(subdivisions=6)
+    points, normals = np.array(ball.vertices), np.array(ball.vertex_normals)
+    coarse, fine = (reconstruct_poisson(points, normals, 0.02, faces) for faces in (1000, 10**6))
+    assert 1000 < len(coarse.faces) < len(fine.faces) / 3
+    assert np.abs(np.linalg.norm(coarse.vertices, axis=1) - 1).max() < 0.01
+
+
 def test_unwrapping_fits_the_largest_texture():
     ball = trimesh.creation.icosphere(subdivisions=3)
     mesh = SurfaceMesh(np.array(ball.vertices), np.array(ball.faces))
@@ -260,12 +268,12 @@ def test_unwrapping_fits_the_largest_texture():
 
 def test_refusals_are_one_line():
     with pytest.raises(ValueError, match="50 points are too few") as caught:
-        reconstruct_poisson(np.random.rand(50, 3), np.random.rand(50, 3), 0.1)
+        reconstruct_poisson(np.random.rand(50, 3), np.random.rand(50, 3), 0.1, 1000)
     assert "\n" not in str(caught.value)
     camera = LENSES["pinhole"]
     empty = DepthView(camera, look(0.0), torch.zeros(120, 160), torch.zeros(120, 160, dtype=torch.bool))
     with pytest.raises(ValueError, match="no view has depth"):
-        build_surface([empty], OrientedPoints(np.zeros((0, 3)), np.zeros((0, 3))), "tsdf")
+        build_surface([empty], OrientedPoints(np.zeros((0, 3)), np.zeros((0, 3))), MeshSettings("tsdf"))
     with pytest.raises(ValueError, match="--faces 5"):
         ExportOptions(faces=5)
     with pytest.raises(ValueError, match="--texture-size 7"):
