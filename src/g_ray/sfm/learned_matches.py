@@ -7,7 +7,6 @@ are found through any lens as those of SIFT are, and LightGlue gets their places
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from importlib import import_module
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -34,11 +33,6 @@ class LearnedFeatures:
 
     pixels: Float[np.ndarray, "n 2"]
     descriptors: Float[np.ndarray, "n 128"]
-
-
-def has_learned_matcher() -> bool:
-    """Whether the optional package is installed."""
-    return find_spec(PACKAGE) is not None
 
 
 def match_learned(space: Workspace, pairs: Sequence[Pair], folder: Path, report: Report) -> Workspace:

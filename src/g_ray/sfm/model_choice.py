@@ -5,6 +5,7 @@ import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ import numpy as np
 
 from g_ray.geometry.pose import Pose
 from g_ray.sfm.diagnosis import NothingMatches, check_matches, measure_agreement
-from g_ray.sfm.learned_matches import INSTALL, has_learned_matcher, match_learned
+from g_ray.sfm.learned_matches import INSTALL, PACKAGE, match_learned
 from g_ray.sfm.mapping import convert_model, label_components, map_globally, map_views
 from g_ray.sfm.pairs import Pair, choose_pairs
 from g_ray.sfm.sfm_options import SMALL_SET
@@ -41,6 +42,11 @@ class Choice:
     geometries: Mapping[Pair, Any]
     models: list[Any]
     notes: tuple[str, ...] = ()
+
+
+def has_learned_matcher() -> bool:
+    """Whether the optional package is installed."""
+    return find_spec(PACKAGE) is not None
 
 
 def choose_models(space: Workspace, report: Report) -> Choice:

@@ -22,7 +22,6 @@ from g_ray.sfm.diagnosis import (
     explain_missing,
     measure_agreement,
 )
-from g_ray.sfm.learned_matches import has_learned_matcher
 from g_ray.sfm.localization import localize_views, place_by_guesses, start_from_guesses
 from g_ray.sfm.mapping import (
     convert_model,
@@ -30,7 +29,7 @@ from g_ray.sfm.mapping import (
     make_track_scene,
     triangulate_with_poses,
 )
-from g_ray.sfm.model_choice import choose_models
+from g_ray.sfm.model_choice import choose_models, has_learned_matcher
 from g_ray.sfm.pairs import Pair, choose_further_pairs, choose_pairs
 from g_ray.sfm.refinement import (
     Refinement,
