@@ -21,6 +21,8 @@ ROUGH_SIDE, ROUGH_POINTS = 128, 500
 """Long side of the images of a first pass, and points that it keeps per view, where no points are given."""
 MIN_ROUGH_SHARE = 0.02
 """Share of the pixels of a first pass that must agree for its points to count: of noise, some agree by chance."""
+SURE = 0.65
+"""Confidence of the network from which its depth holds if other views agree; below, more of the sky is filled."""
 MIN_KEPT, UNCONFIRMED = 0.3, 0.1
 """Confidence of the network from which a depth that no view confirms is kept as a candidate, and what is left of it."""
 
@@ -42,8 +44,7 @@ def estimate_depths(
     where the scene lies. `progress` is called with the number of views done. Depth maps in
     `finished`, by the index of their view, are not computed again, and new ones are put there. On a CPU, `at_once`
     views are swept at the same time, on one core each. `uncertainty` of poses and features decides on the errors to
-    expect; without it poses count as exact. With a `network` its estimate is what is refined and checked, and what the
-    other views do not confirm of it is left as `candidates`.
+    expect; without it poses count as exact. Estimates of a `network` are checked, and the rest become `candidates`.
     """
     if len(views) < 2:
         raise ValueError(f"{len(views)} views: stereo needs at least two views of the same scene")
@@ -96,13 +97,18 @@ def _estimate(
 
 
 def _keep_unconfirmed(found: DepthMap, checked: DepthMap) -> DepthMap:
-    """Keep what only the network supports as candidates, with a low confidence."""
+    """Keep what only the network supports, or what it is not sure of, as candidates with a low confidence."""
     merged = found.merge_candidates()
-    kept = merged.valid & ~checked.valid & (found.confidence >= MIN_KEPT)
-    return replace(
-        checked,
+    sure = checked.valid & (found.confidence >= SURE)
+    kept = merged.valid & ~sure & (checked.valid | (found.confidence >= MIN_KEPT))
+    confidence = torch.where(kept, UNCONFIRMED * found.confidence, torch.where(sure, checked.confidence, 0.0))
+    error = checked.expected_error
+    return DepthMap(
+        torch.where(sure, checked.ray_depth, 0.0),
+        confidence,
+        sure,
         candidates=torch.where(kept, merged.ray_depth, 0.0),
-        confidence=torch.where(kept, UNCONFIRMED * found.confidence, checked.confidence),
+        expected_error=None if error is None else torch.where(sure, error, 0.0),
     )
 
 

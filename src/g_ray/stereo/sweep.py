@@ -31,8 +31,8 @@ ANCHOR = 0.15
 """Refinement: score that it costs to leave the aggregated estimate by one step, and four times that by two."""
 BAND = 6
 """Steps tried at full resolution to either side of a half-resolution estimate."""
-SURE, POSSIBLE = 0.3, 0.05
-"""Confidence of the network from which one other view may confirm a depth, and from which two may."""
+LIKELY, POSSIBLE = 0.3, 0.05
+"""Confidence of the network from which a depth needs one other view that agrees, and from which two."""
 PIXEL_COST = 0.02
 """Gray value that a pixel of distance costs where estimates are enlarged."""
 FINE_STEPS, FINE_PER_STEP, FINE_WINDOW = 3, 3, 5
@@ -176,7 +176,7 @@ def _refine_learned(
     """
     inverse, score = scorer.refine(learned.inverse, step)
     matches = scorer.usable & (score >= options.min_score) & (inverse > 0)
-    valid = matches & (learned.confidence >= SURE)
+    valid = matches & (learned.confidence >= LIKELY)
     candidate = scorer.usable & ~valid & (learned.confidence >= POSSIBLE)
     distance = 1 / torch.where(matches, inverse, learned.inverse).clamp_min(1e-12)
     return DepthMap(

@@ -35,7 +35,9 @@ from g_ray.demo.room import make_random_room
 from g_ray.geometry.pose import Pose
 from g_ray.media.images import FORMATS
 from g_ray.media.view import View
-from g_ray.stereo import DepthMap, StereoOptions, estimate_depths, sweep_view
+from g_ray.predictors.sweep_weights import load_sweep_network
+from g_ray.stereo import StereoOptions, SweepNetwork, estimate_depths, sweep_view
+from g_ray.stereo.learned_depth import LearnedStereo
 from g_ray.stereo.sweep import count_hypotheses
 from g_ray_lab.bench.bench_encodings import time_interleaved
 from g_ray_lab.datasets.real_small import find_pairs
@@ -264,22 +266,31 @@ def _read(path: Path) -> Float[Tensor, "3 h w"]:
     return torch.from_numpy(image.copy()).permute(2, 0, 1).float() / 255
 
 
-def match_with_sweep(pair: RectifiedPair) -> tuple[Float[Tensor, "h w"], DepthMap]:
-    """Return disparities of all pixels by our sweep, and the depth map that they come from."""
+def match_with_sweep(
+    pair: RectifiedPair, network: SweepNetwork | None = None
+) -> tuple[Float[Tensor, "h w"], Float[Tensor, "h w"]]:
+    """Return disparities of all pixels by our sweep, or by the sweep network and refined, and their confidence."""
     width = pair.disparity.shape[1]
+    near, far = width / (pair.largest + 1), width / max(float(pair.disparity[pair.known].min()) - 2, 0.5)
     options = StereoOptions(
         long_side=max(pair.disparity.shape),
-        near=width / (pair.largest + 1),
-        far=width / max(float(pair.disparity[pair.known].min()) - 2, 0.5),
+        near=near,
+        far=far,
         min_score=-1.0,
         min_support=-1.0,
         min_views=0,
         max_expected_error=math.inf,  # disparities are compared, whatever depth they are worth
     )
     views = pair.make_views()
-    depth = estimate_depths(views, None, options)[0]
+    if network is None:
+        depth = estimate_depths(views, None, options)[0]
+        distance, confidence = depth.ray_depth, depth.confidence
+    else:
+        found = LearnedStereo.prepare(network, views).estimate(0, [1], near, far, views[0].size)
+        depth = sweep_view(views[0], views[1:], near, far, options, found).merge_candidates()
+        distance, confidence = torch.where(depth.valid, depth.ray_depth, 1 / found.inverse), found.confidence
     rays = views[0].camera.unproject_grid()[0].float()
-    return width / (depth.ray_depth * rays[..., 2]).clamp_min(1e-6), depth
+    return width / (distance * rays[..., 2]).clamp_min(1e-6), confidence
 
 
 def match_with_opencv(pair: RectifiedPair) -> Float[Tensor, "h w"]:
@@ -299,28 +310,38 @@ def match_with_opencv(pair: RectifiedPair) -> Float[Tensor, "h w"]:
     return torch.tensor(matcher.compute(*padded)[:, count:] / 16.0).float()
 
 
-def compare_pair(pair: RectifiedPair) -> dict[str, Any]:
-    """Return the shares of bad pixels of both matchers at the same coverage, and their CPU seconds.
+def compare_pair(pair: RectifiedPair, network: SweepNetwork | None = None) -> dict[str, Any]:
+    """Return the shares of bad pixels of the matchers at the same coverage, and their CPU seconds.
 
-    As many of our disparities are taken as OpenCV gives, the most confident ones.
+    As many of our disparities are taken as OpenCV gives, the most confident ones; with a `network` also of its own.
     """
     start = time.process_time()
-    ours, depth = match_with_sweep(pair)
-    between = time.process_time()
     theirs = match_with_opencv(pair)
-    seconds = between - start, time.process_time() - between
+    seconds = time.process_time() - start
     matched = pair.known & (theirs > 0)
-    order = torch.where(pair.known, depth.confidence, -1.0).flatten().argsort(descending=True, stable=True)
-    chosen = torch.zeros(pair.known.numel(), dtype=torch.bool)
-    chosen[order[: int(matched.sum())]] = True
-    chosen = chosen.reshape(pair.known.shape)
     height, width = pair.disparity.shape
     row: dict[str, Any] = {"pair": pair.name, "width": width, "height": height}
     row["coverage"] = float(matched.sum() / pair.known.sum())
-    for limit in TOLERANCES_PX:
-        row[f"bad_{limit:g}px"] = _measure_bad(ours, pair.disparity, chosen, limit)
-        row[f"bad_{limit:g}px_sgbm"] = _measure_bad(theirs, pair.disparity, matched, limit)
-    return row | {"cpu_seconds": seconds[0], "cpu_seconds_sgbm": seconds[1]}
+    row |= _score_disparity(theirs, pair, matched, seconds, "_sgbm")
+    for ending, model in (("", None), *([("_learned", network)] if network else [])):
+        start = time.process_time()
+        ours, confidence = match_with_sweep(pair, model)
+        seconds = time.process_time() - start
+        order = torch.where(pair.known, confidence, -1.0).flatten().argsort(descending=True, stable=True)
+        chosen = torch.zeros(pair.known.numel(), dtype=torch.bool)
+        chosen[order[: int(matched.sum())]] = True
+        row |= _score_disparity(ours, pair, chosen.reshape(pair.known.shape), seconds, ending)
+    return row
+
+
+def _score_disparity(
+    found: Float[Tensor, "h w"], pair: RectifiedPair, where: Bool[Tensor, "h w"], seconds: float, ending: str
+) -> dict[str, float]:
+    bad = {
+        f"bad_{limit:g}px{ending}": _measure_bad(found, pair.disparity, where, limit)
+        for limit in TOLERANCES_PX
+    }
+    return {**bad, f"cpu_seconds{ending}": seconds}
 
 
 def _measure_bad(
@@ -341,6 +362,7 @@ def benchmark_stereo(repeats: int = 1, pairs: Sequence[Path] = ()) -> dict[str, 
     Returns settings, one row per case, and one row per pair of the folders.
     """
     known = [pair for folder in pairs for pair in read_pairs(folder)]  # a wrong folder is refused at once
+    network = load_sweep_network() if known else None
     default = StereoOptions(long_side=SIDE)
     whole = replace(default, full_volume=10**12)
     cases = {
@@ -354,7 +376,7 @@ def benchmark_stereo(repeats: int = 1, pairs: Sequence[Path] = ()) -> dict[str, 
     return {
         "settings": {"repeats": repeats, "threads": torch.get_num_threads()},
         "rows": rows,
-        "pairs": [compare_pair(pair) for pair in known],
+        "pairs": [compare_pair(pair, network) for pair in known],
     }
 
 

@@ -25,6 +25,8 @@ class StereoData:
     """Different rooms; further steps repeat them with other references, sources, colors and errors of poses."""
     lenses: tuple[LensName, ...] = ("narrow", "pinhole", "fisheye", "panorama")
     """Kinds of lenses; narrow pinholes are parts of large photographs."""
+    open_share: float = 0.0
+    """Share of rooms without ceiling and most walls, under a sky, whose pixels count as never right."""
     pictures: Path | None = None
     """Folder of .jpg files whose parts cover some of the surfaces, besides drawn materials; None draws all."""
     cache: Path | None = None

@@ -1,8 +1,8 @@
 """Rooms full of textured solids, seen by a few cameras with any lenses that stand close together: data for stereo.
 
 The geometry is that of `g_ray.demo.room`, cast exactly; solids lie, lean and float at any angle, surfaces carry two
-layers of drawn materials, a third of them with hardly any contrast, and some shine. Exposure, sharpness and noise
-differ from view to view.
+layers of drawn materials, a third of them with hardly any contrast, and some shine. Some rooms have no ceiling and lack
+walls: there the sky is seen, at an infinite distance. Exposure, sharpness and noise differ from view to view.
 """
 
 import math
@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import torch
 import torch.nn.functional as F
-from jaxtyping import Bool, Float, UInt8
+from jaxtyping import Bool, Float, Int, UInt8
 from PIL import Image
 from torch import Tensor
 
@@ -24,6 +24,7 @@ from g_ray.geometry.pose import Pose
 from g_ray.runtime.files import atomic_path
 from g_ray_lab.sources.random_lenses import draw_fisheye_coefficients, make_fisheyes, make_pinholes
 from g_ray_lab.textured import patterns
+from g_ray_lab.textured.walk_writer import Sky, draw_sky
 
 Random = np.random.Generator
 
@@ -44,6 +45,9 @@ LENSES = {"narrow": 0.22, "pinhole": 0.28, "fisheye": 0.4, "panorama": 0.1}
 FOV_DEG = {"narrow": (18.0, 42.0), "pinhole": (40.0, 100.0), "fisheye": (100.0, 220.0)}
 SAME_LENS = 0.55
 """Share of scenes all of whose views have one lens."""
+CEILING, FLOOR = 2, 3
+MISSING_WALLS, MOST_SKY = 0.6, 0.6
+"""Share of the walls that an open room lacks, and largest share of a view that may be sky."""
 MIN_CLEARANCE_M = 0.25
 TRIES = 30
 SHARPER = 2
@@ -55,7 +59,7 @@ class StereoPictures:
     """Photographs of a scene and the exact distance along the ray of every pixel."""
 
     images: UInt8[Tensor, "view 3 h w"]
-    ray_depth: Float[Tensor, "view h w"]
+    ray_depth: Float[Tensor, "view h w"]  # 0 where there is no ray, infinite where there is sky
 
     def save(self, path: Path) -> None:
         with atomic_path(path) as scratch, scratch.open("wb") as file:
@@ -77,17 +81,33 @@ class StereoRoom:
     cameras: Sequence[Camera]
     poses: Sequence[Pose]
     seed: tuple[int, ...]
+    opening: "OpenSky | None" = None
 
     @staticmethod
     def draw(
-        seed: tuple[int, ...], views: int, side: int, lenses: Sequence[str] = tuple(LENSES)
+        seed: tuple[int, ...],
+        views: int,
+        side: int,
+        lenses: Sequence[str] = tuple(LENSES),
+        open_share: float = 0.0,
     ) -> "StereoRoom":
-        """Draw the room `seed[-1]` of a stream; `lenses` are the kinds that its views may have."""
+        """Draw the room `seed[-1]` of a stream; `lenses` are the kinds that its views may have.
+
+        `open_share` of the rooms are open to the sky, but for those in which a view would hardly see anything else.
+        """
         random = np.random.default_rng(seed)
         room = scatter_solids(make_random_room(int(random.integers(2**62)), SOLIDS), random)
         surfaces = Surfaces.draw(random)
         cameras, poses = _draw_views(room, random, views, side, lenses)
-        return StereoRoom(room, surfaces, cameras, poses, seed)
+        closed = StereoRoom(room, surfaces, cameras, poses, seed)
+        random = np.random.default_rng((*seed, 4))
+        if random.random() >= open_share:
+            return closed
+        opened = replace(closed, opening=OpenSky.draw(random))
+        coarse = [
+            opened.cast(camera.resize(16, 16), pose)[2] for camera, pose in zip(cameras, poses, strict=True)
+        ]
+        return opened if all(float(part.isinf().float().mean()) < MOST_SKY for part in coarse) else closed
 
     @property
     def pool(self) -> tuple[int, ...]:
@@ -110,16 +130,45 @@ class StereoRoom:
         fine = camera.resize(SHARPER * camera.width, SHARPER * camera.height)
         points, solid, depth = self.cast(fine, pose)
         colors = self.surfaces.paint(textures, self.room, points, solid, pose.translation)
+        if self.opening is not None:
+            sky = self.opening.shine(points - pose.translation)
+            colors = torch.where(depth.isinf().reshape(-1, 1), sky, colors)
         visible = colors * (depth > 0).reshape(-1, 1)
         return F.avg_pool2d(visible.mT.reshape(1, 3, fine.height, fine.width), SHARPER)[0]
 
     def cast(self, camera: Camera, pose: Pose) -> tuple[Tensor, Tensor, Float[Tensor, "h w"]]:
-        """Points, solids and distances of all pixels; the distance is 0 where there is no ray."""
+        """Points, solids and distances of all pixels; the distance is 0 where there is no ray, infinite to the sky."""
         rays, valid = camera.unproject_grid()
         directions = rays.reshape(-1, 3) @ pose.rotation.mT
         origin = pose.translation[None]
         distance, solid = self.room.cast(origin, directions)
-        return origin + distance[:, None] * directions, solid, distance.reshape(valid.shape) * valid
+        points = origin + distance[:, None] * directions
+        if self.opening is not None:
+            surface = self.room.compute_normals(points, solid)[1]
+            distance = torch.where(self.opening.lacks(surface), torch.inf, distance)
+        return points, solid, torch.where(valid, distance.reshape(valid.shape), 0.0)
+
+
+@dataclass(frozen=True, eq=False)
+class OpenSky:
+    """The faces that a room lacks, and the sky that is seen instead."""
+
+    faces: Bool[Tensor, "face"]
+    sky: Sky
+
+    @staticmethod
+    def draw(random: Random) -> "OpenSky":
+        faces = torch.from_numpy(random.random(FACES) < MISSING_WALLS)
+        faces[CEILING], faces[FLOOR] = True, False
+        return OpenSky(faces, draw_sky(random))
+
+    def lacks(self, surface: Int[Tensor, "ray"]) -> Bool[Tensor, "ray"]:
+        return (surface < FACES) & self.faces[surface.clamp_max(FACES - 1)]
+
+    def shine(self, directions: Float[Tensor, "ray 3"]) -> Float[Tensor, "ray 3"]:
+        """Return sRGB colors of the sky; rooms have their y axis down, skies their z axis up."""
+        x, y, z = F.normalize(directions, dim=-1).unbind(-1)
+        return self.sky.shine(torch.stack([x, z, -y], -1)).clamp(0, 1) ** (1 / 2.2)
 
 
 def _develop(linear: Float[Tensor, "3 h w"], random: Random, gain: float) -> UInt8[Tensor, "3 h w"]:

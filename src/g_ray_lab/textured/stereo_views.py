@@ -36,7 +36,7 @@ class StereoSet:
     cameras: list[Camera]
     poses: Pose  # world_from_cam [view], with errors
     limits: Float[Tensor, "2"]  # inverse distances, far and near
-    ray_depth: Float[Tensor, "h w"]  # of the reference
+    ray_depth: Float[Tensor, "h w"]  # of the reference; infinite to the sky
     valid: Bool[Tensor, "h w"]
     name: str = ""
 
@@ -102,27 +102,29 @@ class StereoViews(BatchSource[StereoBatch]):
         chosen = random.permutation(settings.views)[: count + 1].tolist()
         cameras = [room.cameras[i] for i in chosen]
         depth = pictures.ray_depth[chosen[0]]
-        limits = _draw_limits(depth[depth > 0], random)
+        valid = (depth > 0) & depth.isfinite()
+        limits = _draw_limits(depth[valid], random)
         return StereoSet(
             _change_colors(pictures.images[chosen].float() / 255, random),
             cameras,
             _disturb([room.poses[i] for i in chosen], cameras, random),
             limits,
             depth,
-            depth > 0,
+            valid,
             f"stereo room {number % settings.distinct} of rank {rank}",
         )
 
     def _draw_room(self, seed: tuple[int, ...], side: int) -> StereoRoom:
-        views, lenses = self.settings.views, self.settings.lenses
-        return self.rooms((*seed, side), lambda: StereoRoom.draw(seed, views, side, lenses))
+        views, lenses, share = self.settings.views, self.settings.lenses, self.settings.open_share
+        return self.rooms((*seed, side), lambda: StereoRoom.draw(seed, views, side, lenses, share))
 
     def _take_pictures(self, room: StereoRoom) -> StereoPictures:
         """Render a room, or read what a run has kept of it."""
         folder, settings = self.settings.cache, self.settings
         if folder is None:
             return self._render(room)
-        kinds = "-".join((*settings.lenses, *(["pictures"] if settings.pictures else [])))
+        more = [*(["pictures"] if settings.pictures else []), *(["open"] if room.opening else [])]
+        kinds = "-".join((*settings.lenses, *more))
         name = "-".join(map(str, (*room.seed, settings.views, room.cameras[0].width))) + f"-{kinds}.npz"
         path = Path(folder) / name
         if path.is_file():

@@ -100,13 +100,14 @@ def compute_stereo_loss(estimate: SweepEstimate, sets: list[StereoSet]) -> dict[
 
 
 def _judge_confidence(estimate: SweepEstimate, sets: list[StereoSet]) -> Tensor:
-    """Cross entropy of the confidence with whether the distance is right."""
+    """Cross entropy of the confidence with whether the distance is right; that of the sky never is."""
     terms = []
     for logits, places, set_ in zip(estimate.confidence_logits, estimate.full.detach(), sets, strict=True):
         right = torch.zeros_like(set_.ray_depth)
         right[set_.valid] = (measure_errors(places, set_) < TOLERANCE).to(right)
         # A share of the four pixels that one of half size stands for.
-        share, known = (F.avg_pool2d(part.to(right)[None], 2)[0] for part in (right * set_.valid, set_.valid))
+        judged = set_.valid | set_.ray_depth.isinf()
+        share, known = (F.avg_pool2d(part.to(right)[None], 2)[0] for part in (right, judged))
         loss = F.binary_cross_entropy_with_logits(logits, share, reduction="none")
         terms.append((loss * (known > 0.99)).sum() / (known > 0.99).sum().clamp_min(1))
     return torch.stack(terms).mean()

@@ -250,7 +250,8 @@ def test_photographs_that_share_nothing(capture, tmp_path, capsys):
     assert "result: poor" in printed and "nothing checks the given poses" in printed
 
 
-def test_learned_stereo_marks_what_no_view_confirms(capture, tmp_path):
+def test_learned_stereo_marks_what_is_not_sure(capture, tmp_path):
+    """In these small photographs with little texture the network is sure of few pixels; the others are marked."""
     pytest.importorskip("g_ray_weights")
     assert run(capture, tmp_path / "out", "--metric", "--stereo", "learned", "--size", str(SMALL)) == 0
     result = read_reconstruction(tmp_path / "out")
@@ -262,8 +263,8 @@ def test_learned_stereo_marks_what_no_view_confirms(capture, tmp_path):
         confirmed += int(kept.sum())
         true_depth = torch.nn.functional.interpolate(truth[None, None], view.ray_depth.shape)[0, 0]
         right += int(((view.ray_depth / true_depth - 1).abs() < 0.1)[kept].sum())
-    assert right > 0.7 * confirmed > 0.1 * VIEWS * SMALL * SMALL * HEIGHT / WIDTH
-    assert 0 < result.quality["share_filled"] < 1
+    assert right > 0.85 * confirmed > 0.005 * VIEWS * SMALL * SMALL * HEIGHT / WIDTH
+    assert 0.3 < result.quality["share_filled"] < 1
 
 
 def test_without_weights_stereo_is_classical_and_says_so(capture, tmp_path, capsys, monkeypatch):

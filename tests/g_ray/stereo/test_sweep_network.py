@@ -6,7 +6,9 @@ import pytest
 import torch
 
 from g_ray.cameras.ray_map_camera import RayMapCamera
+from g_ray.stereo.depth_map import DepthMap
 from g_ray.stereo.learned_depth import LearnedStereo
+from g_ray.stereo.stereo_driver import _keep_unconfirmed
 from g_ray.stereo.sweep_network import Sight, SweepNetwork
 
 from .stereo_scenes import make_lens, make_scene
@@ -82,3 +84,18 @@ def test_gradients_reach_all_weights(network):
     (total + found.coarse_logits.std()).backward()
     missing = [name for name, weight in network.named_parameters() if weight.grad is None]
     assert not missing
+
+
+def test_what_holds_is_confirmed_and_sure():
+    """Views agree on the first two pixels; the network is sure of the first, and has no idea of the last."""
+    confidence = torch.tensor([[0.9, 0.5, 0.5, 0.1]])
+    depth, agreed = torch.full((1, 4), 2.0), torch.tensor([[True, True, False, False]])
+    everywhere = torch.ones(1, 4, dtype=torch.bool)
+    found = DepthMap(depth, confidence, everywhere)
+    checked = DepthMap(depth * agreed, 0.99 * agreed, agreed, expected_error=0.01 * agreed)
+    kept = _keep_unconfirmed(found, checked)
+    assert kept.valid.tolist() == [[True, False, False, False]]
+    assert kept.candidates is not None
+    assert kept.ray_depth.tolist() == [[2, 0, 0, 0]] and kept.candidates.tolist() == [[0, 2, 2, 0]]
+    torch.testing.assert_close(kept.confidence, torch.tensor([[0.99, 0.05, 0.05, 0.0]]))
+    torch.testing.assert_close(kept.expected_error, torch.tensor([[0.01, 0.0, 0.0, 0.0]]))

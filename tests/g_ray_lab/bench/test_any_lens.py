@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,13 +12,15 @@ from g_ray_lab.bench import any_lens_scenes, bench_any_lens
 from g_ray_lab.bench.any_lens_scenes import LENSES, export_set, hash_set, list_plans, make_lens, render_set
 from g_ray_lab.bench.bench_any_lens import benchmark_any_lens, load_method, read_depths, score_set
 
-ADAPTER = """
-import torch
+EXAMPLE = Path(__file__).parents[3] / "docs" / "benchmarks.md"
 
-def estimate(images, cameras, poses, near, far):
-    assert images[0].shape[1:] == (cameras[0].height, cameras[0].width) and poses.shape == (5, 4, 4)
-    return [torch.full((camera.height, camera.width), near) for camera in cameras]
-"""
+
+def read_example():
+    """Return the method that the documentation shows."""
+    (example,) = [
+        part.split("```")[0] for part in EXAMPLE.read_text().split("```python\n") if "def estimate(" in part
+    ]
+    return example
 
 
 @pytest.fixture(scope="module")
@@ -85,11 +88,17 @@ def test_scores(mixed):
 def test_a_stranger_is_scored_and_rows_are_kept(tmp_path, monkeypatch, mixed):
     monkeypatch.setattr(bench_any_lens, "render_set", lambda plan: mixed)
     monkeypatch.setattr(bench_any_lens, "list_plans", lambda: list_plans()[9:10])
-    (tmp_path / "theirs.py").write_text(ADAPTER)
+    (tmp_path / "theirs.py").write_text(read_example())
+    assert len(read_example().splitlines()) <= 30
     text = benchmark_any_lens(tmp_path, {"theirs": load_method(tmp_path / "theirs.py")}, None, None, print)
     assert "theirs" in text and "1 sets, hash" in text
     rows = (tmp_path / "rows.jsonl").read_text()
     assert len(rows.splitlines()) == 5 and json.loads(rows.splitlines()[0])["method"] == "theirs"
+    # The example answers with one distance wherever there is a ray.
+    truth = torch.cat([view.load_ray_depth()[view.load_ray_depth() > 0] for view in mixed.views])
+    within = ((mixed.near * mixed.far) ** 0.5 / truth - 1).abs() <= 0.1
+    found = sum(json.loads(row)["within_10"] for row in rows.splitlines()) / 5
+    assert found == pytest.approx(float(within.float().mean()), abs=0.1)
 
     def fail(scene):
         raise AssertionError("was computed again")

@@ -106,3 +106,18 @@ def test_errors_of_poses_are_fractions_of_a_pixel(source):
 def test_impossible_settings(change, message):
     with pytest.raises(ValueError, match=message):
         StereoViews(replace(SMALL, **change))
+
+
+def test_open_rooms_show_the_sky(textures):
+    """The sky is infinitely far, has its own colors, and leaves what is before it as it was."""
+    closed = StereoRoom.draw((0, 0, 0, 0), 3, 48)
+    opened = StereoRoom.draw((0, 0, 0, 0), 3, 48, open_share=1.0)
+    assert closed.opening is None and opened.opening is not None
+    before, after = closed.render(textures), opened.render(textures)
+    sky = after.ray_depth.isinf()
+    assert 0.05 < float(sky.float().mean()) < 0.6
+    assert torch.equal(before.ray_depth[~sky], after.ray_depth[~sky]) and bool(
+        (before.ray_depth[sky] > 0).all()
+    )
+    pixels = sky[:, None].expand_as(after.images)
+    assert float((before.images[pixels].float() - after.images[pixels]).abs().mean()) > 5

@@ -49,6 +49,23 @@ def test_the_truth_costs_least():
     assert float(measure_errors(truth[0], sets[0]).quantile(0.97)) < 1e-3
 
 
+def test_sky_is_never_right():
+    """With true distances everywhere the confidence is to rise, but to fall where the sky is."""
+    task, model = build_task()
+    set_ = task.make_batch(0, 0, 1).sets[0]
+    sky = torch.zeros_like(set_.valid)
+    sky[:16] = True
+    set_ = replace(set_, ray_depth=torch.where(sky, torch.inf, set_.ray_depth), valid=set_.valid & ~sky)
+    with torch.no_grad():
+        estimate = _run(model, [set_])
+    logits = torch.zeros_like(estimate.confidence_logits, requires_grad=True)
+    exact = replace(estimate, full=set_.compute_places()[None], confidence_logits=logits)
+    compute_stereo_loss(exact, [set_])["confidence"].backward()
+    assert logits.grad is not None and bool((logits.grad[0, :8] > 0).all())
+    known = set_.valid[16:].unflatten(0, (8, 2)).unflatten(2, (16, 2)).all(3).all(1)
+    assert bool(known.any()) and float((logits.grad[0, 8:][known] < 0).float().mean()) > 0.95
+
+
 def test_loss_falls():
     task, model = build_task()
     optimizer = torch.optim.AdamW(model.parameters(), 2e-3)
