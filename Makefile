@@ -63,7 +63,7 @@ serve-docs: $(VENV)/.ready-dev ## Read the documentation in a browser
 
 pytest: $(VENV)/.ready-dev ## Tests only
 	$(PYTEST)
-	G_RAY_TYPECHECK=0 $(PYTEST) tests/unchecked
+	G_RAY_TYPECHECK=0 $(BIN)/pytest -n 2 --dist worksteal tests/unchecked
 
 fuzz: $(VENV)/.ready-dev ## Mutated calibrations, photographs and command lines: 2,000 of each kind
 	G_RAY_FUZZ=2000 $(PYTEST) tests/fuzz

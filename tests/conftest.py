@@ -16,9 +16,9 @@ from hypothesis import settings
 # G_RAY_TYPECHECK=0 switches it off (torch.compile cannot trace through the checks).
 TYPECHECK = os.environ.get("G_RAY_TYPECHECK", "1") != "0"
 if TYPECHECK:
-    from jaxtyping import install_import_hook
+    import shape_checks
 
-    install_import_hook(["g_ray", "g_ray_lab"], "shape_checks.check_when_called")
+    shape_checks.install(["g_ray", "g_ray_lab"])
 
 # What users meet: torch.compile, and our own one-line errors instead of beartype's. Run with G_RAY_TYPECHECK=0.
 collect_ignore = ["unchecked"] if TYPECHECK else []

@@ -230,20 +230,18 @@ def format_speed(suffix: str = "") -> str:
 def format_hosts() -> str:
     """Return the table of adapted networks beside the released ones."""
     lines = [
-        "| network | itself | reference | cost of `gray` | without values | once per call | training | user's lines |",
-        "|---|---|---|---|---|---|---|---|",
+        "| network | itself | reference | cost of ray angles | without values | once per call | training |",
+        "|---|---|---|---|---|---|---|",
     ]
     for name, row in json.loads((BENCHMARKS / "hosts.json").read_text())["rows"].items():
         cells = [f"{row[kind]:.0e} / {row[f'{kind}_gradient']:.0e}" for kind in ("identity", "gray")]
-        for kind in ("gray", "gray_qk"):
-            cost = [f"{row[key]:.2f}" for key in (f"attention_{kind}", f"network_{kind}") if key in row]
-            cells.append(" / ".join(cost))
-        once, training = row.get("prepare_seconds_gray"), row.get("training_gray")
-        cells += [
-            "" if once is None else f"{1000 * once:.0f} ms",
-            "" if training is None else f"{training:.2f}",
-        ]
-        lines.append(f"| {name} | {' | '.join(cells)} | 2 |")
+        if "network_gray" in row:
+            for kind in ("gray", "gray_qk"):
+                cells.append(f"{row[f'attention_{kind}']:.2f} / {row[f'network_{kind}']:.2f}")
+            cells += [f"{1000 * row['prepare_seconds_gray']:.0f} ms", f"{row['training_gray']:.2f}"]
+        else:
+            cells += ["not measured", "", "", ""]
+        lines.append(f"| {name} | {' | '.join(cells)} |")
     return "\n".join(lines)
 
 
@@ -268,21 +266,26 @@ def format_ray_speed() -> str:
 
 
 def format_finetuning() -> str:
-    """Return the table of networks that change from grid positions to ray angles, by steps of further training."""
+    """Return the table of networks that change from grid positions to ray angles, by steps of further training.
+
+    Means over networks, with Student's interval where there are several.
+    """
     rows = json.loads((BENCHMARKS / "finetune_from_grid.json").read_text())["rows"]
     steps = sorted({row["steps"] for row in rows})
-    settings = ("pinhole", "zoom", "fisheye")
-    heads = [
-        f"{setting}: {step:,} steps" if step == 0 else f"{step:,}" for setting in settings for step in steps
-    ]
-    lines = [f"| ray error in degrees | {' | '.join(heads)} |", "|---" * (1 + len(heads)) + "|"]
-    for variant in dict.fromkeys(row["variant"] for row in rows):
-        cells = []
-        for setting in settings:
+    heads = " | ".join(f"{step:,} steps" if step == 0 else f"{step:,}" for step in steps)
+    lines = [f"| tested on | coordinates | {heads} |", "|---" * (2 + len(steps)) + "|"]
+    compute_interval = load("g_ray_lab.metrics.intervals:compute_run_interval")
+    for setting in ("pinhole", "zoom", "fisheye"):
+        for variant in dict.fromkeys(row["variant"] for row in rows):
+            cells = []
             for step in steps:
                 of = [one for one in rows if (one["variant"], one["steps"]) == (variant, step)]
-                cells.append(sum(one["scores"][setting]["rays_deg"] for one in of) / len(of))
-        lines.append(f"| {variant} | {' | '.join(f'{cell:.1f}' for cell in cells)} |")
+                errors = torch.tensor([[one["scores"][setting]["rays_deg"]] for one in of])
+                interval = compute_interval(errors)
+                cells.append(f"{interval.mean:.1f}")
+                if len(of) > 1:
+                    cells[-1] += f" ± {interval.high - interval.mean:.1f}"
+            lines.append(f"| {setting} | {variant} | {' | '.join(cells)} |")
     return "\n".join(lines)
 
 

@@ -23,8 +23,11 @@ MESH_GLB, MESH_PLY = "mesh.glb", "mesh.ply"
 CELLS_PER_PIXEL, CELLS_PER_FACE = 0.25, 2.0
 """Cells of the Poisson surface: as many as depth has points, at most those that the triangles asked for need."""
 CELL_SECONDS, CELL_BYTES = 6e-5, 2000
-PAINT_SECONDS = 1.6e-6
+SIGHT_SECONDS = 8e-7
 """Per pixel of every photograph, reduced to the size at which visibility is computed."""
+TEXELS_PER_PIXEL, FILLED = 0.5, 0.8
+"""Texels: a share of the photographs' pixels, at most a share of the largest texture."""
+TEXEL_SECONDS, TEXEL_BYTES = 1.6e-6, 90
 
 
 def estimate_mesh(views: Sequence[View], fused: float, options: ExportOptions) -> tuple[float, int]:
@@ -33,8 +36,11 @@ def estimate_mesh(views: Sequence[View], fused: float, options: ExportOptions) -
         return 0.0, 0
     cells = min(CELLS_PER_PIXEL * fused, CELLS_PER_FACE * options.faces)
     sizes = [fit_size(view.camera.width, view.camera.height, BUFFER) for view in views]
-    painted = sum(width * height for width, height in sizes)
-    return CELL_SECONDS * cells + PAINT_SECONDS * painted, round(CELL_BYTES * cells)
+    reduced = sum(width * height for width, height in sizes)
+    pixels = sum(view.camera.width * view.camera.height for view in views)
+    texels = min(TEXELS_PER_PIXEL * pixels, FILLED * options.texture_size**2)
+    seconds = CELL_SECONDS * cells + SIGHT_SECONDS * reduced + TEXEL_SECONDS * texels
+    return seconds, round(max(CELL_BYTES * cells, TEXEL_BYTES * texels))
 
 
 def write_mesh(

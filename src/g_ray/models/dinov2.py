@@ -104,6 +104,7 @@ class DINOv2(nn.Module):
     ) -> Float[Tensor, "image patch width"]:
         """Compute patch tokens. `key_mask` is False for patches that are masked out (padding)."""
         if not self.taps:
+            # The norm is learned, and belongs to the last block alone.
             *_, last = self.compute_states(images, key_mask, [len(self.blocks)])
             return self.norm(last)
         states = self.compute_states(images, key_mask, self.taps)
@@ -133,6 +134,7 @@ class DINOv2(nn.Module):
         patches = self.patch_embed(images) + place[:, 1:]
         parts = [(self.cls_token + place[:, :1]).expand(len(patches), -1, -1), patches]
         if self.config.registers:
+            # Registers follow the class token and have no place in the image, hence no position.
             parts.insert(1, self.register_tokens.expand(len(patches), -1, -1))
         return torch.cat(parts, 1)
 
@@ -145,6 +147,7 @@ class DINOv2(nn.Module):
         if (rows, columns) == (grid, grid):
             return self.pos_embed
         first, patches = self.pos_embed[:, :1], self.pos_embed[:, 1:]
+        # In float32 under any autocast: every layer inherits what is rounded here.
         square = patches.float().mT.unflatten(-1, (grid, grid))
         antialias = self.config.registers > 0
         resized = F.interpolate(square, (rows, columns), mode="bicubic", antialias=antialias)

@@ -196,11 +196,13 @@ class InferredView:
         these camera centers are closer to the truth than `maps.poses` on every test. With fewer than three points the
         pose is that of the head.
         """
+        # Predicted depth along true rays: an error of the predicted direction would move the camera.
         rays = RayMap.from_camera(self.camera.to(self.maps.camera_points))
         local = (rays.directions * self.maps.ray_depth[..., None])[self.valid]
         world = self.maps.world_points[self.valid]
         if len(local) < 3:
             return self.maps.poses
+        # A pair of points is as good as the worse of the two.
         trust = torch.minimum(self.maps.camera_confidence, self.maps.world_confidence)[self.valid]
         moved = fit_similarity_robustly(local, world, trust, rigid=True)
         return Pose.from_parts(moved.rotation, moved.translation).to(local)

@@ -134,6 +134,7 @@ class ReconstructionModel(nn.Module):
         _check(images, views)
         tokens = views.tokens(self.config.patch, special=self.aggregator.special)
         mask = _make_key_mask(tokens, len(images[0]), content, self.config.patch)
+        # The trunk takes sequences of any length, but encoder and heads take images of one size.
         groups = _group_views(tokens)
         taps = self.aggregator(
             self._encode(images, tokens, groups, mask),
@@ -157,6 +158,7 @@ class ReconstructionModel(nn.Module):
             features |= dict(zip(group.views, each, strict=True))
         if self.camray is not None:
             for view in features:
+                # Added to the features: the widths, and weights trained without rays, stay as they are.
                 features[view] = features[view] + self.camray(tokens.views, view, len(images[0]))
         return [features[view] for view in range(len(images))]
 
@@ -183,6 +185,7 @@ class ReconstructionModel(nn.Module):
         self.encoder.requires_grad_(False)
         for block in blocks[len(blocks) - trained_blocks :]:
             block.requires_grad_()
+        # The final norm follows the statistics of the blocks before it, so it trains with them.
         if trained_blocks:
             self.encoder.norm.requires_grad_()
         self.frozen_features = features
@@ -190,6 +193,7 @@ class ReconstructionModel(nn.Module):
     def _apply_heads(self, taps: dict[int, Tensor], tokens: Tokens, group: Group, mask: Mask) -> Prediction:
         patches = {index: _select_patches(tap, tokens, group) for index, tap in taps.items()}
         last = patches[max(taps)]
+        # The DPT head reads four depths of the trunk: edges need fine features. The other heads read the last one.
         local = self.camera_head([patches[tap] for tap in self.config.taps], group.rows, group.columns)
         world = self.world_head(last, group.rows, group.columns)
         keys = None if mask is None else _select_patches(mask[..., None], tokens, group)[..., 0]

@@ -146,6 +146,7 @@ class NetworkPredictor:
         stored, finished = StoredChunks(work), []
         for number, chunk in enumerate(self._split(len(scene.views), self.count_at_once(scene.views))):
             views = stored.load(number, chunk, [scene.views[view] for view in chunk])
+            # Chunks are joined through the views they share, so that none behind a gap can be placed.
             if views is None:
                 break
             finished.append(views)
@@ -181,6 +182,7 @@ class NetworkPredictor:
                 masks=[view.load_mask() for view in views],
             )
         except (RuntimeError, MemoryError) as error:
+            # Estimates of memory are approximate, and other programs use it too; users can choose less.
             if not _is_out_of_memory(error):
                 raise
             raise ValueError(

@@ -115,9 +115,3 @@ class Layout:
     def select(self, views: Sequence[int]) -> "Layout":
         """Keep only the segments of some views, in the order in which they stand here."""
         return Layout(tuple(segment for segment in self.segments if segment.view in views))
-
-    def find_tokens(self, views: Sequence[int]) -> Int[Tensor, "kept"]:
-        """Find where the tokens of some views stand in this sequence."""
-        return torch.cat(
-            [torch.arange(span.start, span.stop) for s, span in self.iterate_spans() if s.view in views]
-        )

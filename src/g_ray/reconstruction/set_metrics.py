@@ -15,7 +15,7 @@ from torch import Tensor
 
 from g_ray.geometry.pointmap import compute_mean_distance, transform_points
 from g_ray.geometry.pose import Pose
-from g_ray.runtime.device import disable_autocast, promote_to_float32
+from g_ray.runtime.device import disable_autocast
 
 DepthName = Literal["z", "ray"]
 """The paper evaluates z on PandaSet and ETH3D, and the distance along the ray on data with fisheyes (ScanNet++)."""
@@ -33,16 +33,6 @@ class SetGeometry:
     camera_points: Float[Tensor, "*set view h w 3"]  # the same pixels, each in its own camera's frame
     rays: Float[Tensor, "*set view h w 3"]  # unit, in the camera's frame
     poses: Pose  # world_from_cam [*set view]
-
-    @staticmethod
-    def from_points(
-        world_points: Float[Tensor, "*set view h w 3"],
-        camera_points: Float[Tensor, "*set view h w 3"],
-        poses: Pose,
-    ) -> "SetGeometry":
-        """Derive the rays from camera-space points, for networks that predict no rays."""
-        rays = torch.nn.functional.normalize(promote_to_float32(camera_points), dim=-1)
-        return SetGeometry(world_points, camera_points, rays, poses)
 
     @property
     def dtype(self) -> torch.dtype:

@@ -64,6 +64,7 @@ def _scale_from_poses(evidence: _Evidence) -> MetricScale | None:
         return None
     if known.count_poses() < 2:
         raise ValueError("poses in meters were announced, but fewer than two placed views have a known pose")
+    # Poses that contradict each other would still give some best scale.
     if alignment is not None and alignment.position_rmse > MAX_POSITION_ERROR * alignment.position_extent:
         raise ValueError(
             f"positions are off by {alignment.position_rmse:.2g} m of an extent of "
@@ -98,6 +99,7 @@ def _scale_from_model(evidence: _Evidence) -> MetricScale | None:
 
 
 def _rebase(scale: MetricScale, base: Similarity) -> MetricScale:
+    # The prediction's scale was measured before it was brought to the world of the known poses.
     return MetricScale(scale.source, scale.factor / float(base.scale), scale.low, scale.high, scale.detail)
 
 
@@ -122,6 +124,7 @@ def find_world(
     gps = _align_to_places(views, known, notes)
     scales = _collect_scales(_Evidence(views, known, prediction, base, alignment, gps), notes)
     notes += describe_contradictions(scales)
+    # In the order of the registry: what the user states comes before what devices and networks estimate.
     scale = scales[0] if scales else None
     identity = Similarity.identity()
     if known.count_poses() >= 2 and not known.estimated:

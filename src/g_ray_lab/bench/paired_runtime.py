@@ -128,6 +128,7 @@ def time_trials(case: RuntimeCase, trials: int) -> dict[str, list[float]]:
     seconds: dict[str, list[float]] = {mode: [] for mode in MODES}
     for mode in MODES:
         case.run(networks[mode])
+    # Every order in turn: what runs after another finds warm or cold caches, and must not always be the same mode.
     for order in islice(cycle(permutations(MODES)), trials):
         for mode in order:
             start = _read_clock(case.device)
@@ -165,6 +166,7 @@ def summarize_trials(seconds: dict[str, list[float]]) -> dict[str, Any]:
     times = {mode: torch.tensor(values, dtype=torch.float64) for mode, values in seconds.items()}
     differences = {}
     for mode in MODES[1:]:
+        # Per trial: drifts of the machine move both times alike and cancel, as they would not between means.
         paired = times[OURS] - times[mode]
         interval = compute_run_interval(paired[:, None])
         differences[mode] = {"mean": interval.mean, "low": interval.low, "high": interval.high}

@@ -171,6 +171,7 @@ def score_pointmaps(
     truth, predicted = truth.astype(np.float64), predicted.astype(np.float64)
     target = truth if surface is None else surface.astype(np.float64)
     similarity = fit_similarity(torch.from_numpy(predicted), torch.from_numpy(truth))
+    # Scale comes from the pairs: ICP with a free scale would shrink a cloud towards its nearest points.
     coarse = similarity.apply(torch.from_numpy(predicted)).numpy()
     moved = register(coarse, target, limit=icp_limit).apply(coarse)
     return score_clouds(target, moved)
@@ -183,6 +184,7 @@ def score_clouds(truth: Points, predicted: Points) -> PointCloudScores:
     true_normals, normals = (estimate_normals(points) for points in (truth, predicted))
     accuracy, nearest_true = find_nearest(build_tree(truth), predicted)
     completeness, nearest = find_nearest(build_tree(predicted), truth)
+    # Normals have arbitrary signs, so their products count without one.
     agreement = [
         np.abs((true_normals[nearest_true] * normals).sum(-1)),
         np.abs((true_normals * normals[nearest]).sum(-1)),

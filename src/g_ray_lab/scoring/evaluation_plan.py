@@ -151,6 +151,7 @@ def load_index(
     name: str, protocol: Protocol, root: Path, indices: Path, limits: Limits, report: Report
 ) -> ViewIndex:
     """Return the index that was frozen with the dataset or by an earlier run, or freeze it now into `indices`."""
+    # An index decides which frames are scored: once frozen it is only read, or two runs could not be compared.
     shipped, own = root / INDICES / f"{name}.json", indices / f"{name}.json"
     if shipped.is_file():
         return read_view_index(shipped, protocol)
@@ -176,6 +177,7 @@ def _is_absent(protocol: Protocol, root: Path, scene: str) -> bool:
 
 def _merge(old: ViewIndex, new: ViewIndex) -> ViewIndex:
     """Return the index with the scenes of both."""
+    # Old draws win: sets that have been scored keep their views.
     scenes = {**new.scenes, **old.scenes}
     missing = tuple(scene for scene in new.missing if scene not in scenes)
     return replace(new, scenes=scenes, missing=missing)

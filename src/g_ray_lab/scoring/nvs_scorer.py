@@ -148,6 +148,7 @@ def _look_up(views: Views, index: int, directions: Float[Tensor, "scene h w 3"])
     """Return where a camera images world directions, in grid_sample's units, and whether it does."""
     assert views.poses is not None
     camera = views.cameras[index]
+    # Rotations alone, on purpose: this reference knows lenses and headings, but no depth and no parallax.
     local = (views.poses.rotation[:, index, None, None].mT @ directions[..., None])[..., 0]
     pixels, valid = camera.project(local)
     size = pixels.new_tensor([camera.width, camera.height])

@@ -50,6 +50,7 @@ class Shard:
 
     def takes(self, position: int) -> bool:
         """Return whether the set or batch at a position (from 0) of all belongs to this share."""
+        # In turns, not in blocks: neighbors are sets of one scene and cost alike, so shares end together.
         return position % self.count == self.number - 1
 
 
@@ -113,6 +114,7 @@ class Store:
         if shard.count == 1:
             return self.measure(name, key, lambda: join([compute()]))
         self.measure(f"{name}.{shard.number}of{shard.count}", key, compute)
+        # Several processes may find all shares here at once: each writes the same file, atomically.
         shares = [self.read(f"{name}.{number + 1}of{shard.count}", key)[0] for number in range(shard.count)]
         return None if None in shares else self.measure(name, key, lambda: join(shares))
 
@@ -141,6 +143,7 @@ def _digest_parts(key: Key) -> dict[str, str]:
 
 def _name_difference(stored: Mapping[str, str], wanted: Key) -> str | None:
     """Name the parts in which two keys differ; None if there is no such part."""
+    # By parts, so that a message can name what has changed since.
     other = [part for part, text in _digest_parts(wanted).items() if stored.get(part) != text]
     return f"other {', '.join(other)}" if other else None
 

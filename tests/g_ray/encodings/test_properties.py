@@ -78,7 +78,7 @@ def test_permuting_views_permutes_outputs(name, mixed_views):
     order = [2, 0, 3, 1]
     permuted = Views([views.cameras[i] for i in order], views.poses[:, order])
     tokens, permuted_tokens = views.tokens(PATCH, special=1), permuted.tokens(PATCH, special=1)
-    index = torch.cat([tokens.layout.find_tokens([view]) for view in order])
+    index = torch.cat([(tokens.layout.get_view_of_token() == view).nonzero()[:, 0] for view in order])
     q, k, v, raw = features(tokens)
     expected = attend(name, tokens, q, k, v, raw)[:, :, index]
     got = attend(name, permuted_tokens, q[:, :, index], k[:, :, index], v[:, :, index], raw[:, index])
@@ -171,7 +171,7 @@ def test_selected_queries_equal_the_same_rows_of_the_whole(name, mixed_views):
     tokens = mixed_views().tokens(PATCH, special=1)
     q, k, v, raw = features(tokens)
     whole = attend(name, tokens, q, k, v, raw)
-    wanted = tokens.layout.find_tokens([1, 3])
+    wanted = torch.isin(tokens.layout.get_view_of_token(), torch.tensor([1, 3])).nonzero()[:, 0]
     position = encoding(name, DIM).prepare(tokens.select([1, 3]), tokens)
     if isinstance(position, PerCamera):
         position = position.with_depth(raw[:, wanted], raw)

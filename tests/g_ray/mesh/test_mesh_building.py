@@ -12,6 +12,7 @@ from PIL import Image
 from g_ray.cameras import OpenCVFisheye, Pinhole
 from g_ray.demo.room import make_random_room
 from g_ray.export.export_options import ExportOptions
+from g_ray.export.mesh_export import estimate_mesh
 from g_ray.geometry.pose import Pose
 from g_ray.media.scene_files import read_mesh_ply, write_mesh_glb, write_mesh_ply
 from g_ray.media.view import View
@@ -248,6 +249,21 @@ def test_decimation_states_its_error():
     view = DepthView(camera, pose, exact, torch.ones(120, 160, dtype=torch.bool))
     assert 0.0005 < measure_change(fine, coarse, [view]) < 0.05
     assert decimate(fine, 10**6) is fine
+
+
+def test_a_mesh_is_part_of_the_estimate():
+    """More triangles and texels cost more; no mesh costs nothing."""
+    camera = LENSES["pinhole"].resize(4000, 3000)
+    views = [View(f"{number}", camera, look(0.0), "given", torch.zeros(3, 1, 1)) for number in range(4)]
+
+    def estimate(**options):
+        return estimate_mesh(views, 700_000.0, ExportOptions(**options))
+
+    assert estimate(mesh="none") == estimate_mesh(views, 0.0, ExportOptions()) == (0.0, 0)
+    seconds, memory = estimate()
+    assert 20 < seconds < 60 and 2**30 < memory < 2 * 2**30
+    assert estimate(texture_size=0) < estimate(texture_size=1024) < (seconds, memory)
+    assert estimate(faces=1000, texture_size=0) < estimate(texture_size=0)
 
 
 def test_poisson_is_as_fine_as_the_triangles_asked_for():

@@ -22,7 +22,13 @@ from g_ray.reconstruction.set_metrics import (
     relative_error,
     score_sets,
 )
+from g_ray.runtime.device import promote_to_float32
 from g_ray_lab.metrics.intervals import summarize_sets
+
+
+def from_points(world_points, camera_points, poses):
+    rays = torch.nn.functional.normalize(promote_to_float32(camera_points), dim=-1)
+    return SetGeometry(world_points, camera_points, rays, poses)
 
 
 def pixels(*rows) -> torch.Tensor:
@@ -46,7 +52,7 @@ def random_sets(sets=2, views=3, size=(6, 5), seed=0) -> SetGeometry:
     camera = torch.randn(sets, views, *size, 3, generator=generator, dtype=torch.float64)
     camera = camera + camera.new_tensor([0, 0, 5.0])
     poses = random_poses(sets, views, seed=seed)
-    return SetGeometry.from_points(poses.apply(camera), camera, poses)
+    return from_points(poses.apply(camera), camera, poses)
 
 
 def noisy(geometry: SetGeometry, scale: float, seed: int = 1) -> SetGeometry:
@@ -56,7 +62,7 @@ def noisy(geometry: SetGeometry, scale: float, seed: int = 1) -> SetGeometry:
         return values + scale * torch.randn(values.shape, generator=generator, dtype=torch.float64)
 
     poses = Pose.from_parts(geometry.poses.rotation, add(geometry.poses.translation))
-    return SetGeometry.from_points(add(geometry.world_points), add(geometry.camera_points), poses)
+    return from_points(add(geometry.world_points), add(geometry.camera_points), poses)
 
 
 def moved(geometry: SetGeometry, motion: Pose, scale: float) -> SetGeometry:
@@ -173,7 +179,7 @@ def test_agrees_with_released_numbers(shared_vectors):
         given_["gt_rays"][None],
         Pose(given_["gt_world_from_cam"][None]),
     )
-    predicted = SetGeometry.from_points(
+    predicted = from_points(
         given_["points"][None], given_["camera_points"][None], Pose(given_["world_from_cam"][None])
     )
     for kind in ("z", "ray"):
@@ -284,13 +290,13 @@ def test_what_is_invalid_may_be_anything():
 def test_half_precision_predictions_are_scored_in_full():
     truth = random_sets(1)
     predicted = noisy(truth, 0.3)
-    half = SetGeometry.from_points(
+    half = from_points(
         predicted.world_points.bfloat16(),
         predicted.camera_points.bfloat16(),
         predicted.poses.to(torch.float32),
     )
     valid = torch.ones(1, 3, 6, 5, dtype=torch.bool)
-    same = SetGeometry.from_points(half.world_points.double(), half.camera_points.double(), predicted.poses)
+    same = from_points(half.world_points.double(), half.camera_points.double(), predicted.poses)
     rows, wanted = (score_sets(truth, given_, valid, depth_kind="z").rows() for given_ in (half, same))
     assert all(torch.allclose(rows[name].double(), wanted[name], atol=1e-5) for name in METRICS)
 

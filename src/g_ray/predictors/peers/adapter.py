@@ -132,6 +132,7 @@ def split_views(
 
 def invert_extrinsics(cam_from_world: Float[Tensor, "view _ 4"]) -> Pose:
     """world_from_cam from 3×4 or 4×4 cam_from_world."""
+    # Rotations out of bf16 networks are orthogonal to three digits; inverting in float64 adds nothing to that.
     matrix = cam_from_world.detach().double().cpu()
     return Pose.from_parts(matrix[..., :3, :3], matrix[..., :3, 3]).inverse()
 
