@@ -24,13 +24,14 @@ from g_ray.geometry.pose import Pose
 from g_ray_lab.miniatures import MINIATURES
 from g_ray_lab.miniatures.miniature_room import MiniatureSize
 
-MAX_FILES = {"g_ray": 259, "g_ray_lab": 171}
-MAX_LINES = {"g_ray": 40_890, "g_ray_lab": 34_510}
+MAX_FILES = {"g_ray": 260, "g_ray_lab": 171}
+MAX_LINES = {"g_ray": 41_190, "g_ray_lab": 34_510}
 """The library has adapters for eight families of released networks, the last for timm, and parts for others; the tool
 has expected errors, lens checks and grades, learned stereo, groups, rigs, meters from GPS, boards and picked points, a
-ruler, textured meshes and what they cost, and second tries of mapping. The lab has paper-scale calibrations, dry runs
-and clusters, the benchmarks of verdicts (with rigs and ray maps), meshes and stereo through any lenses, the training of
-learned stereo, and curves over steps of training. Files beyond 400 lines were two each."""
+ruler, textured meshes and what they cost, and second tries of mapping, judged by hidden matches, with learned features.
+The lab has paper-scale calibrations, dry runs and clusters, the benchmarks of verdicts (with rigs and ray maps), meshes
+and stereo through any lenses, the training of learned stereo, and curves over steps of training. Files beyond 400 lines
+were two each."""
 MAX_SINGLE_IMPORTERS = 61
 MAX_FILES_PASSED = {"attention": 22, "reconstruct": 107, "train": 57, "evaluate": 73, "reproduce": 63}
 """Files of both packages in which a run calls at least one function; the goal is 25 / 85 / 58 / 55 / 60. `reconstruct`

@@ -5,12 +5,14 @@ differently in every view, so that descriptors cease to match: their images are 
 cover the field of view. A feature of a crop is taken to its ray, and back to the original pixel, exactly.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Float, UInt8
+from jaxtyping import Bool, Float, Shaped, UInt8
 from torch import Tensor
 from torch.nn.functional import interpolate
 
@@ -47,21 +49,41 @@ class Features:
         return Features(self.pixels[keep], self.descriptors[keep], self.colors[keep])
 
 
+Detector = Callable[
+    [Float[Tensor, "3 h w"], int], tuple[Float[np.ndarray, "n 2"], Shaped[np.ndarray, "n 128"]]
+]
+"""Returns places (corner origin) and descriptors of at most so many features of an image."""
+
+
 def extract_features(pycolmap: Any, view: View, options: SfMOptions) -> Features:
     """Find features where the lens has rays and the mask allows them."""
-    if needs_crops(view.camera):
-        image = view.load_image().detach().float().cpu()
-        working = _resize_to_working(image)
-        features = _sample_colors(_extract_from_crops(pycolmap, view.camera, working, options), image)
-    elif isinstance(view.image, Photo) and view.image.features:
+    if not needs_crops(view.camera) and isinstance(view.image, Photo) and view.image.features:
         (features,) = view.image.features
+        return features.select(find_usable(view, features.pixels))
+    image = view.load_image().detach().float().cpu()
+    pixels, descriptors = detect(view, image, partial(run_sift, pycolmap), options.max_features, WORKING_SIZE)
+    return Features(pixels, descriptors, sample_colors(image, pixels))
+
+
+def detect(
+    view: View, image: Float[Tensor, "3 h w"], detector: Detector, count: int, longer: int
+) -> tuple[Float[np.ndarray, "n 2"], Shaped[np.ndarray, "n 128"]]:
+    """Return pixels and descriptors of features of a view's image, reduced to a longer side, through any lens."""
+    working = _resize_to_working(image, longer)
+    if needs_crops(view.camera):
+        pixels, descriptors = _detect_in_crops(view.camera, working, detector, count)
     else:
-        features = find_features(pycolmap, view.load_image().detach().float().cpu(), options)
-    usable = view.camera.unproject(torch.from_numpy(features.pixels).double())[1].numpy()
+        pixels, descriptors = detector(working, count)
+        pixels = pixels * _compare_sizes(image, working)
+    usable = find_usable(view, pixels)
+    return pixels[usable], descriptors[usable]
+
+
+def find_usable(view: View, pixels: Float[np.ndarray, "n 2"]) -> Bool[np.ndarray, "n"]:
+    """Return at which pixels the lens has a ray and the mask allows features."""
+    usable = view.camera.unproject(torch.from_numpy(pixels).double())[1].numpy()
     mask = view.load_mask()
-    if mask is not None:
-        usable &= _sample_nearest(mask.cpu(), features.pixels)
-    return features.select(usable)
+    return usable if mask is None else usable & _sample_nearest(mask.cpu(), pixels)
 
 
 def find_features(
@@ -70,8 +92,12 @@ def find_features(
     """Find features in a whole image, whatever its lens, reduced to a longer side."""
     working = _resize_to_working(image, longer)
     pixels, descriptors = run_sift(pycolmap, working, options.max_features)
-    ratio = np.array([image.shape[2] / working.shape[2], image.shape[1] / working.shape[1]], dtype=np.float32)
-    return _sample_colors(_make_features(pixels * ratio, descriptors), image)
+    pixels = pixels * _compare_sizes(image, working)
+    return Features(pixels, descriptors, sample_colors(image, pixels))
+
+
+def _compare_sizes(image: Float[Tensor, "3 _ _"], working: Float[Tensor, "3 _ _"]) -> np.ndarray:
+    return np.array([image.shape[2] / working.shape[2], image.shape[1] / working.shape[1]], dtype=np.float32)
 
 
 def _resize_to_working(image: Float[Tensor, "3 _ _"], longer: int = WORKING_SIZE) -> Float[Tensor, "3 _ _"]:
@@ -88,11 +114,13 @@ def needs_crops(camera: Camera) -> bool:
     return float(measure_angles_deg(camera).quantile(RAW_SHARE)) > RAW_ANGLE_DEG
 
 
-def _extract_from_crops(pycolmap: Any, camera: Camera, working: Tensor, options: SfMOptions) -> Features:
+def _detect_in_crops(
+    camera: Camera, working: Tensor, detector: Detector, count: int
+) -> tuple[Float[np.ndarray, "n 2"], Shaped[np.ndarray, "n 128"]]:
     small = camera.resize(working.shape[2], working.shape[1])
     cover = cover_with_pinholes(small, fov_deg=CROP_FOV_DEG)
     ratio = np.array([camera.width / small.width, camera.height / small.height], dtype=np.float32)
-    limit = max(256, 2 * options.max_features // len(cover))
+    limit = max(256, 2 * count // len(cover))
     # Pixels are drawn in single precision, which is twice as fast through ray maps; places of features are exact.
     drawn = replace(
         cover,
@@ -103,13 +131,12 @@ def _extract_from_crops(pycolmap: Any, camera: Camera, working: Tensor, options:
     parts = []
     for index, window in enumerate(_find_windows(cover)):
         crop, seen = (part[0] for part in _cut(drawn, window).render(working, [index]))
-        places, descriptors = run_sift(pycolmap, crop, limit)
+        places, descriptors = detector(crop, limit)
         pixels, owned = _return_to_photo(_cut(cover, window), index, torch.from_numpy(places).double())
-        inside = _sample_nearest(_erode(seen), places)
-        parts.append(_make_features(pixels.numpy() * ratio, descriptors).select(owned.numpy() & inside))
-    return _make_features(
-        np.concatenate([part.pixels for part in parts]), np.concatenate([part.descriptors for part in parts])
-    )
+        keep = owned.numpy() & _sample_nearest(_erode(seen), places)
+        parts.append(((pixels.numpy() * ratio).astype(np.float32)[keep], descriptors[keep]))
+    pixels, descriptors = (np.concatenate(part) for part in zip(*parts, strict=True))
+    return pixels, descriptors
 
 
 def _find_windows(cover: VirtualPinholes) -> list[tuple[int, int, int, int]]:
@@ -169,14 +196,12 @@ def normalize_descriptors(descriptors: UInt8[np.ndarray, "n 128"]) -> Float[Tens
     return torch.nn.functional.normalize(torch.from_numpy(descriptors.astype(np.float32)), dim=-1)
 
 
-def _make_features(pixels: np.ndarray, descriptors: np.ndarray) -> Features:
-    return Features(pixels.astype(np.float32), descriptors, np.zeros((len(pixels), 3), np.uint8))
-
-
-def _sample_colors(features: Features, image: Float[Tensor, "3 h w"]) -> Features:
-    columns, rows = _find_nearest(features.pixels, image.shape[2], image.shape[1])
-    colors = (image[:, rows, columns].clamp(0, 1) * 255).round().byte().mT.contiguous().numpy()
-    return Features(features.pixels, features.descriptors, colors)
+def sample_colors(
+    image: Float[Tensor, "3 h w"], pixels: Float[np.ndarray, "n 2"]
+) -> UInt8[np.ndarray, "n 3"]:
+    """Return red, green and blue at pixels."""
+    columns, rows = _find_nearest(pixels, image.shape[2], image.shape[1])
+    return (image[:, rows, columns].clamp(0, 1) * 255).round().byte().mT.contiguous().numpy()
 
 
 def _sample_nearest(mask: Bool[Tensor, "h w"], pixels: np.ndarray) -> Bool[np.ndarray, "n"]:

@@ -98,6 +98,25 @@ def _run_mapper(space: Workspace, options: Any, start: Any, report: Report) -> l
     return sorted(models.values(), key=_rank, reverse=True)
 
 
+def map_globally(space: Workspace, report: Report) -> list[Any]:
+    """Return COLMAP's models of all rotations, then all positions at once, the largest first."""
+    pycolmap = space.pycolmap
+    options = pycolmap.GlobalPipelineOptions()
+    mapper, bundle = options.mapper, options.mapper.bundle_adjustment
+    options.num_threads = mapper.num_threads = 1
+    options.random_seed = mapper.random_seed = space.options.seed
+    options.min_num_matches, options.decompose_relative_pose = MIN_INLIERS, False
+    mapper.refine_sensor_from_rig = bundle.refine_sensor_from_rig = False
+    bundle.refine_focal_length = bundle.refine_principal_point = bundle.refine_extra_params = False
+    mapper.global_positioning.use_gpu = bundle.ceres.use_gpu = False
+    with tempfile.TemporaryDirectory(dir=space.folder, prefix=".mapping-") as folder:
+        models = run_interruptibly(
+            partial(pycolmap.global_mapping, str(space.database), folder, folder, options)
+        )
+    report("mapping", 1.0)
+    return sorted(models.values(), key=_rank, reverse=True)
+
+
 def _rank(model: Any) -> tuple[int, int]:
     return model.num_reg_images(), model.num_points3D()
 
@@ -278,7 +297,7 @@ def connect_features(
     )
     matched = np.unique(edges)
     view = np.searchsorted(starts, matched, side="right") - 1
-    label = _label_components(int(starts[-1]), edges)[matched]
+    label = label_components(int(starts[-1]), edges)[matched]
     members = np.bincount(label, minlength=starts[-1])
     views = np.bincount(np.unique(np.stack([label, view], 1), axis=0)[:, 0], minlength=starts[-1])
     keep = members[label] == views[label]
@@ -286,7 +305,7 @@ def connect_features(
     return view[keep], (matched - starts[view])[keep], point.astype(np.int64)
 
 
-def _label_components(count: int, edges: Int[np.ndarray, "edge 2"]) -> Int[np.ndarray, "node"]:
+def label_components(count: int, edges: Int[np.ndarray, "edge 2"]) -> Int[np.ndarray, "node"]:
     """The smallest member of each node's component: labels sink along edges, and jump to the labels of their labels."""
     labels = np.arange(count)
     first, second = edges[:, 0], edges[:, 1]

@@ -1,91 +1,230 @@
-"""Which model to believe: mapping again from other first pairs, and with more matches of views left over."""
+"""Which model to believe: mapping again from other first pairs, and with more matches where views are left over."""
 
+import copy
 import shutil
-import tempfile
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from g_ray.geometry.pose import Pose
-from g_ray.sfm.diagnosis import measure_agreement
-from g_ray.sfm.mapping import convert_model, map_views
-from g_ray.sfm.pairs import Pair
+from g_ray.sfm.diagnosis import NothingMatches, check_matches, measure_agreement
+from g_ray.sfm.learned_matches import INSTALL, PACKAGE, match_learned
+from g_ray.sfm.mapping import convert_model, label_components, map_globally, map_views
+from g_ray.sfm.pairs import Pair, choose_pairs
 from g_ray.sfm.sfm_options import SMALL_SET
-from g_ray.sfm.workspace import Report, Workspace, match_pairs
+from g_ray.sfm.workspace import Report, Workspace, match_pairs, read_two_view_geometries
 
 GOOD_MATCHES, FURTHER_STARTS = 0.9, 4
 """Models that explain less than this share of the matches are mapped again, from up to this many other first pairs."""
-WORSE_ERROR = 1.5
-"""A model of guided matches may have a median reprojection error this many times as large as the first model's."""
+WORSE_ERROR, SMALL_ERROR_PX = 1.5, 1.0
+"""A second model may have a median error, at held-out matches, this many times as large as the first model's, which
+may have seen them; or one of this many working pixels."""
 GOOD_VIEW = 0.7
-"""Share of the features, of matches that were verified before, that each view placed by guided matches must explain."""
-MIN_PARTNERS = 2
-"""Placed views that such a view must match: a single relative pose is contradicted by nothing."""
+"""Share of the features, of matches that were held out, that each view placed by a second try must explain."""
+MIN_PARTNERS, MIN_HELD_OUT = 2, 8
+"""Placed views that such a view must match, as a single relative pose is contradicted by nothing; and matches with
+them, held out, that it must have."""
+ADVICE = f"learned features may place the photographs that are left over: {INSTALL}"
+HELD_OUT_LEARNED, HELD_OUT_GUIDED = 3, 5
+"""One track in so many is held out: guided matches are so few that mapping fails without a third of them."""
 
 
-def choose_models(
-    space: Workspace, geometries: Mapping[Pair, Any], report: Report
-) -> tuple[list[Any], tuple[str, ...]]:
-    """Return COLMAP's models, the largest first, and a note if guided matches made them.
+@dataclass(frozen=True, eq=False)
+class Choice:
+    """What was mapped: views with their features and matches, COLMAP's models, the largest first, and notes."""
 
-    Where views are left over, their verified pairs of lenses that COLMAP has are matched again along their epipolar
-    curves, and everything is mapped again. The second model is taken if it places more views and explains the first
-    matches as well.
+    space: Workspace
+    geometries: Mapping[Pair, Any]
+    models: list[Any]
+    notes: tuple[str, ...] = ()
+
+
+def has_learned_matcher() -> bool:
+    """Whether the optional package is installed."""
+    return find_spec(PACKAGE) is not None
+
+
+def choose_models(space: Workspace, report: Report) -> Choice:
+    """Map the views; where some are left over, match these again: by learned features, or along epipolar curves.
+
+    This second try is taken if it places more views and explains matches that were held out from it. NothingMatches if
+    no try orients two views.
     """
-    models = _map_consistently(space, geometries, report)
-    if models and models[0].num_reg_images() == len(space.views):
-        return models, ()
-    poses = convert_model(space, models[0]).poses if models else (None,) * len(space.views)
-    missing = {index for index, pose in enumerate(poses) if pose is None}
+    geometries = read_two_view_geometries(space)
+    models, failure = [], None
+    try:
+        check_matches(space, geometries)
+        models = _map_consistently(space, geometries, report)
+        if not models:
+            raise NothingMatches(_describe_failure(space, geometries))
+    except NothingMatches as error:
+        failure = error
+    best = Choice(space, geometries, models)
+    missing = {index for index, pose in enumerate(_read_poses(best)) if pose is None}
+    if missing and space.rig is None and len(space.views) <= SMALL_SET:
+        best = _try_again(best, missing, report)
+        if not has_learned_matcher() and any(pose is None for pose in _read_poses(best)):
+            best = replace(best, notes=(*best.notes, ADVICE))
+    if not best.models:
+        raise NothingMatches(str(failure) + ("" if has_learned_matcher() else f"; {ADVICE}"))
+    return best
+
+
+def _read_poses(choice: Choice) -> Sequence[Pose | None]:
+    if not choice.models:
+        return (None,) * len(choice.space.views)
+    return convert_model(choice.space, choice.models[0]).poses
+
+
+def _describe_failure(space: Workspace, geometries: Mapping[Pair, Any]) -> str:
+    best = max(geometries, key=lambda pair: len(geometries[pair].inlier_matches))
+    first, second = (space.views[index].name for index in best)
+    return (
+        f"no two photographs can be oriented: the best pair ({first}, {second}) has "
+        f"{len(geometries[best].inlier_matches)} matches, but too little parallax or overlap; check the calibrations"
+    )
+
+
+# A second try
+
+
+def _match_guided(first: Choice, missing: set[int], folder: Path, report: Report) -> Workspace | None:
+    """Match verified pairs again, features near the epipolar curves of their relative poses."""
+    space = first.space
     # Guided matching in COLMAP 4.2 aborted the process with lenses that were given to it as panoramas.
     native = {index for index, lens in enumerate(space.lenses) if lens.is_native}
-    pairs = sorted(pair for pair in geometries if missing.intersection(pair) and native.issuperset(pair))
-    if not pairs or space.rig is not None or len(space.views) > SMALL_SET:
-        return models, ()
-    others = _map_guided(space, pairs, report)
-    if not others or not explains_more(space, geometries, poses, convert_model(space, others[0]).poses):
-        return models, ()
-    placed = others[0].num_reg_images() - (len(space.views) - len(missing))
-    return others, (f"guided matching, in a second try, placed {placed} more of the photographs",)
+    pairs = sorted(
+        pair for pair in first.geometries if missing.intersection(pair) and native.issuperset(pair)
+    )
+    if not pairs:
+        return None
+    second = replace(space, folder=folder)
+    shutil.copyfile(space.database, second.database)
+    with space.pycolmap.Database.open(str(second.database)) as database:
+        for one, other in pairs:
+            database.delete_matches(one + 1, other + 1)
+            database.delete_two_view_geometry(one + 1, other + 1)
+    match_pairs(second, pairs, report, guided=True)
+    return second
 
 
-def _map_guided(space: Workspace, pairs: Sequence[Pair], report: Report) -> list[Any]:
-    """Match pairs again with their relative poses as a guide, and map all views with these and the other matches."""
-    with tempfile.TemporaryDirectory(dir=space.folder, prefix=".guided-") as folder:
-        guided = replace(space, folder=Path(folder))
-        shutil.copyfile(space.database, guided.database)
-        with space.pycolmap.Database.open(str(guided.database)) as database:
-            for first, second in pairs:
-                database.delete_matches(first + 1, second + 1)
-                database.delete_two_view_geometry(first + 1, second + 1)
-        match_pairs(guided, pairs, report, guided=True)
-        return map_views(guided, report)
+def _try_again(first: Choice, missing: set[int], report: Report) -> Choice:
+    """Return what more matches make of the views, if what is made of a part of them explains the rest as well."""
+    folder = first.space.folder / "second-try"
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir()
+    if has_learned_matcher():
+        name, one_in = "learned features", HELD_OUT_LEARNED
+        pairs = choose_pairs(first.space.features, first.space.options)
+        pairs = [pair for pair in pairs if missing.intersection(pair)]
+        space = match_learned(first.space, pairs, folder, report)
+    else:
+        name, one_in = "guided matching", HELD_OUT_GUIDED
+        space = _match_guided(first, missing, folder, report)
+    if space is None:
+        return first
+    geometries = read_two_view_geometries(space)
+    if not geometries:
+        return first
+    held_out = choose_held_out(space, geometries, one_in)
+    before, best = _read_poses(first), first
+    # Of guided matches alone, a global model passed that was off by a quarter of the extent.
+    ways = (("", map_views), (", mapped globally", map_globally))
+    for way, map_again in ways if has_learned_matcher() else ways[:1]:
+        with _hide(space, geometries, held_out) as hidden:
+            models = map_again(hidden, report)
+        if not models or not explains_more(space, held_out, before, convert_model(space, models[0]).poses):
+            continue
+        # With all matches the model is usually a little better, though nothing is left that could show it.
+        whole = map_again(space, report)
+        if whole and _rate_model(space, held_out, whole[0]) >= _rate_model(space, held_out, models[0]):
+            models = whole
+        if not best.models or models[0].num_reg_images() > best.models[0].num_reg_images():
+            placed = models[0].num_reg_images() - (len(space.views) - len(missing))
+            note = f"{name}{way}, in a second try, placed {placed} more of the photographs"
+            best = Choice(space, geometries, models, (note,))
+    return best
+
+
+def choose_held_out(space: Workspace, geometries: Mapping[Pair, Any], one_in: int) -> dict[Pair, Any]:
+    """Return the verified matches of one track in so many, of all its pairs."""
+    starts = np.cumsum([0, *(len(features) for features in space.features)])
+    edges = {
+        pair: np.asarray(geometry.inlier_matches, dtype=np.int64) + starts[list(pair)]
+        for pair, geometry in geometries.items()
+    }
+    labels = label_components(int(starts[-1]), np.concatenate(list(edges.values())))
+    # Features of a photograph are sorted by their size: consecutive numbers are everywhere in it.
+    numbers = np.unique(labels, return_inverse=True)[1].reshape(-1)
+    kept = {pair: numbers[rows[:, 0]] % one_in == 0 for pair, rows in edges.items()}
+    return {pair: _select(geometries[pair], keep) for pair, keep in kept.items() if keep.any()}
+
+
+def _select(geometry: Any, keep: np.ndarray) -> Any:
+    part = copy.copy(geometry)
+    part.inlier_matches = np.asarray(geometry.inlier_matches)[keep]
+    return part
+
+
+@contextmanager
+def _hide(
+    space: Workspace, geometries: Mapping[Pair, Any], held_out: Mapping[Pair, Any]
+) -> Iterator[Workspace]:
+    """Yield a workspace without some of the matches."""
+    folder = space.folder / "hidden"
+    folder.mkdir()
+    hidden = replace(space, folder=folder)
+    shutil.copyfile(space.database, hidden.database)
+    with space.pycolmap.Database.open(str(hidden.database)) as database:
+        for pair, part in held_out.items():
+            gone = {tuple(row) for row in np.asarray(part.inlier_matches).tolist()}
+            rows = np.asarray(geometries[pair].inlier_matches)
+            keep = np.array([tuple(row) not in gone for row in rows.tolist()])
+            database.update_two_view_geometry(pair[0] + 1, pair[1] + 1, _select(geometries[pair], keep))
+    yield hidden
+    shutil.rmtree(folder)
 
 
 def explains_more(
     space: Workspace,
-    geometries: Mapping[Pair, Any],
+    held_out: Mapping[Pair, Any],
     first: Sequence[Pose | None],
     second: Sequence[Pose | None],
 ) -> bool:
-    """Whether poses place more views than `first`, and explain the matches that were verified before as well."""
+    """Whether poses place more views than `first`, and explain matches that were held out from them as well.
+
+    The first poses may have seen these matches. Both are compared at those between views that both place.
+    """
     before, now = (
         {index for index, pose in enumerate(poses) if pose is not None} for poses in (first, second)
     )
     if len(now) <= max(len(before), MIN_PARTNERS):
         return False
     for index in now - before:
-        if sum(index in pair and now.issuperset(pair) for pair in geometries) < MIN_PARTNERS:
+        counts = [
+            len(part.inlier_matches)
+            for pair, part in held_out.items()
+            if index in pair and now.issuperset(pair)
+        ]
+        if len(counts) < MIN_PARTNERS or sum(counts) < MIN_HELD_OUT:
             return False
-    new = measure_agreement(space, geometries, second)
+    new = measure_agreement(space, held_out, second)
     if not all(new.view_shares[index] >= GOOD_VIEW for index in now - before):
         return False
     if not before:
         return new.share >= GOOD_MATCHES
-    old = measure_agreement(space, geometries, first)
-    as_good = new.track_median_px <= WORSE_ERROR * old.track_median_px
-    return as_good and new.share >= min(GOOD_MATCHES, old.share)
+    known = {pair: part for pair, part in held_out.items() if before.issuperset(pair)}
+    old, again = (measure_agreement(space, known, poses) for poses in (first, second))
+    as_good = again.track_median_px <= max(SMALL_ERROR_PX, WORSE_ERROR * old.track_median_px)
+    return as_good and min(new.share, again.share) >= min(GOOD_MATCHES, old.share)
+
+
+# Mapping again
 
 
 def _map_consistently(space: Workspace, geometries: Mapping[Pair, Any], report: Report) -> list[Any]:

@@ -29,7 +29,7 @@ from g_ray.sfm.mapping import (
     make_track_scene,
     triangulate_with_poses,
 )
-from g_ray.sfm.model_choice import choose_models
+from g_ray.sfm.model_choice import choose_models, has_learned_matcher
 from g_ray.sfm.pairs import Pair, choose_further_pairs, choose_pairs
 from g_ray.sfm.refinement import (
     Refinement,
@@ -136,7 +136,7 @@ def _map_views(
 
         if work_folder is None:
             return compute()
-        return load_or_compute(space, f"mapped {guess_poses is not None}", compute)
+        return load_or_compute(space, f"mapped {guess_poses is not None} {has_learned_matcher()}", compute)
 
 
 def _map_scene(
@@ -144,19 +144,16 @@ def _map_scene(
 ) -> SparseScene:
     """Map the views of a workspace; see `reconstruct_cameras`."""
     views, options = space.views, space.options
-    geometries = read_two_view_geometries(space)
     try:
-        check_matches(space, geometries)
-        models, second_try = choose_models(space, geometries, report)
-        if not models:
-            raise NothingMatches(_describe_failure(space, geometries))
+        choice = choose_models(space, report)
     except NothingMatches as error:
         if guess_poses is None:
             raise
         # Without registered views there is no world to align the guesses with: they become the poses of all views.
         empty = make_empty_scene(views, [None] * len(views), (*notes, str(error)))
-        return start_from_guesses(space, geometries, empty, guess_poses())
-    scene = replace(convert_model(space, models[0]), rig=space.rig, notes=(*notes, *second_try))
+        return start_from_guesses(space, read_two_view_geometries(space), empty, guess_poses())
+    space, geometries = choice.space, choice.geometries
+    scene = replace(convert_model(space, choice.models[0]), rig=space.rig, notes=(*notes, *choice.notes))
     # Lenses that COLMAP lacks were given to it as panoramas, whose pixels weigh errors differently.
     if not all(lens.is_native for lens in space.lenses):
         scene = _polish(space, scene)
@@ -307,15 +304,6 @@ def _polish(space: Workspace, scene: SparseScene) -> SparseScene:
     problem = make_scene_problem(scene, space.options, frames)
     everything = torch.ones(len(scene.points), dtype=torch.bool)
     return drop_outliers(space, adjust_scene(scene, problem, frames, space.options, everything))
-
-
-def _describe_failure(space: Workspace, geometries: Mapping[Pair, Any]) -> str:
-    best = max(geometries, key=lambda pair: len(geometries[pair].inlier_matches))
-    first, second = (space.views[index].name for index in best)
-    return (
-        f"no two photographs can be oriented: the best pair ({first}, {second}) has "
-        f"{len(geometries[best].inlier_matches)} matches, but too little parallax or overlap; check the calibrations"
-    )
 
 
 def _add_groups(scene: SparseScene, geometries: Mapping[Pair, Any]) -> SparseScene:

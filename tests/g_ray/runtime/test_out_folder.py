@@ -1,6 +1,7 @@
 """Which folders a command may write to: new, empty or its own; nothing else is touched."""
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -66,3 +67,11 @@ def test_a_file_is_not_replaced(tmp_path):
 def test_marks_say_who_made_them(tmp_path):
     claim_out(tmp_path, "demo")
     assert json.loads((tmp_path / MARKER).read_text()) == {"format": "g-ray-output", "command": "demo"}
+
+
+@pytest.mark.skipif(not Path("/proc/self").is_dir(), reason="needs a folder that nobody may write to")
+def test_a_folder_without_permission_is_one_line():
+    with pytest.raises(
+        ValueError, match=r"--out /proc/self/a: /proc/self cannot be written to; choose another"
+    ):
+        check_out(Path("/proc/self/a"))
