@@ -38,12 +38,10 @@ class LearnedFeatures:
 def match_learned(space: Workspace, pairs: Sequence[Pair], folder: Path, report: Report) -> Workspace:
     """Return a workspace in `folder` whose pairs have learned matches beside the others, verified together.
 
-    Other pairs keep their matches. Features of both kinds are numbered one after the other.
+    Other pairs keep their matches. Features of both kinds are numbered one after the other. ImportError if the package
+    is broken, or lacks one of its own.
     """
-    try:
-        networks = import_module(PACKAGE)
-    except ImportError as error:
-        raise OSError(f"{PACKAGE} is installed but cannot be imported ({error}): {INSTALL}") from None
+    networks = import_module(PACKAGE)
     extractor = networks.ALIKED(max_num_keypoints=MAX_FEATURES).eval()
     matcher = networks.LightGlue(features="aliked").eval()
     found: list[LearnedFeatures] = []

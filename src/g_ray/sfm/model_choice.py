@@ -118,14 +118,21 @@ def _try_again(first: Choice, missing: set[int], report: Report) -> Choice:
     folder = first.space.folder / "second-try"
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir()
-    if has_learned_matcher():
-        name, one_in = "learned features", HELD_OUT_LEARNED
+    space, learned = None, has_learned_matcher()
+    if learned:
         pairs = choose_pairs(first.space.features, first.space.options)
         pairs = [pair for pair in pairs if missing.intersection(pair)]
-        space = match_learned(first.space, pairs, folder, report)
-    else:
-        name, one_in = "guided matching", HELD_OUT_GUIDED
+        try:
+            space = match_learned(first.space, pairs, folder, report)
+        except ImportError as error:
+            learned = False
+            broken = (
+                f"{PACKAGE} is installed, but cannot be imported ({error}): guided matching was tried instead"
+            )
+            first = replace(first, notes=(*first.notes, broken))
+    if not learned:
         space = _match_guided(first, missing, folder, report)
+    name, one_in = ("learned features", HELD_OUT_LEARNED) if learned else ("guided matching", HELD_OUT_GUIDED)
     if space is None:
         return first
     geometries = read_two_view_geometries(space)
@@ -135,7 +142,7 @@ def _try_again(first: Choice, missing: set[int], report: Report) -> Choice:
     before, best = _read_poses(first), first
     # Of guided matches alone, a global model passed that was off by a quarter of the extent.
     ways = (("", map_views), (", mapped globally", map_globally))
-    for way, map_again in ways if has_learned_matcher() else ways[:1]:
+    for way, map_again in ways if learned else ways[:1]:
         with _hide(space, geometries, held_out) as hidden:
             models = map_again(hidden, report)
         if not models or not explains_more(space, held_out, before, convert_model(space, models[0]).poses):
@@ -147,7 +154,7 @@ def _try_again(first: Choice, missing: set[int], report: Report) -> Choice:
         if not best.models or models[0].num_reg_images() > best.models[0].num_reg_images():
             placed = models[0].num_reg_images() - (len(space.views) - len(missing))
             note = f"{name}{way}, in a second try, placed {placed} more of the photographs"
-            best = Choice(space, geometries, models, (note,))
+            best = Choice(space, geometries, models, (*first.notes, note))
     return best
 
 

