@@ -230,7 +230,13 @@ def draw_training(result: Mapping[str, Any], theme: Theme) -> Figure:
                     cells = [row["metrics"][metric] for row in own]
                     _draw_line(axes, [row["steps"] for row in own], cells, label=method)
             line[0].set_yscale("log")
-            line[0].yaxis.set_major_locator(LogLocator(subs=(1.0, 1.5, 2.0, 3.0, 5.0, 7.0)))
+            # Intervals of two networks may reach below zero: lines decide what is shown.
+            means = [row["metrics"][metric]["mean"] for row in rows]
+            low, high = min(means) / 2, max(means) * 2
+            if low > 0:
+                line[0].set_ylim(low, high)
+            fine = (1.0, 1.5, 2.0, 3.0, 5.0, 7.0)
+            line[0].yaxis.set_major_locator(LogLocator(subs=fine if high < 20 * low else (1.0, 3.0)))
             line[0].yaxis.set_major_formatter("{x:g}")
             line[0].yaxis.set_minor_locator(NullLocator())
             line[0].set_ylabel(UNITS.get(metric, metric), fontsize=8)
